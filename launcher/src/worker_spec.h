@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// What to start for one rank: the plan between configuration and processes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ddprun/launch.h>
+#include <ddprun/record.h>
+#include <ddprun/worker_env.h>
+
+#include "rendezvous.h"
+
+namespace ddprun {
+
+/// Where one stream of one worker goes. inherit: it is the launcher's own descriptor (one rank on
+/// the node and no file), and the others are false.
+struct StreamPlan {
+  bool inherit = false;
+  bool file = false;
+  bool console = false;
+  bool tag = false;  // "[rank3]: " before every console line
+};
+
+struct WorkerSpec {
+  WorkerEnv env;                  // error_file empty: the process start makes one in memory
+  std::vector<std::string> argv;  // executed with PATH search; empty: function is called instead
+  TrainFn function;
+  StreamPlan out;
+  StreamPlan err;
+  std::filesystem::path log_dir;  // of this rank and attempt, absolute; empty: none
+};
+
+/// The specs of this node's workers, by local rank.
+/// `run_dir`: this run's log directory, absolute; empty when nothing is written.
+/// Throws: UsageError.
+std::vector<WorkerSpec> make_worker_specs(const LaunchConfig& config, const Round& round,
+                                          int attempt, const std::filesystem::path& run_dir);
+
+/// The whole environment of a worker, "NAME=value", each name once: the launcher's own byte for
+/// byte, then what ddprun sets. `job_token`: value of DDPRUN_JOB, by which the reaper finds the
+/// descendants of a killed job.
+std::vector<std::string> worker_environment(const WorkerEnv& env, const std::string& job_token);
+
+}  // namespace ddprun

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Moves the data of collectives. ProcessGroup has checked the arguments, numbered the operation and
+// fixed its deadline before it calls one of these; a Backend does nothing else than to run it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include <ddprun/deadline.h>
+#include <ddprun/export.h>
+#include <ddprun/stream.h>
+#include <ddprun/tensor_view.h>
+#include <ddprun/work.h>
+
+namespace ddprun {
+
+enum class ReduceOp : std::uint8_t { sum, avg, min, max };
+
+/// What ProcessGroup decided about one call.
+struct Operation {
+  std::uint64_t sequence = 0;  // counts from 1, the same on all ranks
+  Deadline deadline = Deadline::never();
+  bool async_op = false;  // false: return when the data is in place
+  Stream after{};
+};
+
+/// Threads: called by one thread at a time, in the order of Operation::sequence; abort() from any.
+/// Throws:  nothing for what other ranks do: that is stored in the Work.
+class DDPRUN_API Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  /// Waits for what is queued, at most until its deadline; then leaves the group.
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual Device device() const = 0;
+  virtual Work all_reduce(TensorView buffer, ReduceOp op, const Operation& operation) = 0;
+  virtual Work broadcast(TensorView buffer, int root, const Operation& operation) = 0;
+  virtual Work barrier(const Operation& operation) = 0;
+  /// Memory from which collectives are fastest. Collective: all ranks, same size, same order.
+  virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes, const Operation& operation) = 0;
+  /// Fails every pending and later operation, on this rank and soon on all others.
+  virtual void abort(std::string_view reason) = 0;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Updates parameters from their gradients, with PyTorch's arithmetic.
+// https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <ddprun/export.h>
+#include <ddprun/tensor_view.h>
+
+namespace ddprun {
+
+struct SgdOptions {
+  double lr = 0.1;
+  double momentum = 0.0;
+};
+
+/// Stochastic gradient descent: buf = momentum * buf + grad (buf = grad at the first step);
+/// value -= lr * buf.
+/// Shape: f32 or f64 parameters in CPU memory. Owns: one momentum buffer per parameter.
+class DDPRUN_API Sgd {
+ public:
+  /// Throws: UsageError for a dtype or device it cannot update, naming the parameter.
+  Sgd(std::span<Parameter> parameters, SgdOptions options);
+  void step();
+
+ private:
+  std::span<Parameter> parameters_;
+  SgdOptions options_;
+  std::vector<std::vector<std::byte>> momentum_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Ranks that run collective operations together. Semantics:
+// https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <ddprun/backend.h>
+#include <ddprun/deadline.h>
+#include <ddprun/export.h>
+#include <ddprun/store.h>
+#include <ddprun/stream.h>
+#include <ddprun/tensor_view.h>
+#include <ddprun/work.h>
+#include <ddprun/worker_env.h>
+
+namespace ddprun {
+
+struct ProcessGroupOptions {
+  std::string backend = "auto";  // "auto" or "cpu"
+  /// Longest that one operation may take, counted from its call; also of the group's set-up.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+/// What a group has done so far, on this rank.
+/// Units: bytes of the buffers handed over; time that a thread spent inside operations, waiting for
+///        other ranks included.
+struct GroupStats {
+  struct Kind {
+    std::int64_t operations = 0;
+    std::int64_t bytes = 0;
+    std::chrono::nanoseconds time{0};
+  };
+  Kind all_reduce;
+  Kind broadcast;
+  Kind barrier;
+};
+
+/// Every rank makes the same calls in the same order. A rank that calls something else, dies, leaves
+/// or stays silent past the deadline is named in the error of every rank that waits for it; after
+/// the first error every later operation of the group fails with the same text.
+///
+/// Threads: calls may come from any thread, but all ranks must make them in the same order.
+class DDPRUN_API ProcessGroup {
+ public:
+  /// Blocks: until all `size` ranks have arrived in the store, at most options.timeout.
+  /// Owns:   the store is used during construction only, and kept until destruction.
+  /// Throws: TimeoutError naming the ranks that never arrived; UsageError when ranks disagree on
+  ///         size, backend or machine.
+  ProcessGroup(std::shared_ptr<Store> store, int rank, int size, ProcessGroupOptions options = {});
+  ProcessGroup(ProcessGroup&&) noexcept;
+  ProcessGroup& operator=(ProcessGroup&&) noexcept;
+  /// Pending operations fail with "group destroyed"; other ranks see this one leave.
+  ~ProcessGroup();
+
+  int rank() const;
+  int size() const;
+  /// Where the backend's tensors live; a tensor of another device is a UsageError.
+  Device device() const;
+  std::string_view backend() const;
+
+  /// Replaces `buffer` on all ranks by its reduction over all ranks. Elements are combined in rank
+  /// order by one rank each, so all ranks and all runs have the same bits. Integers wrap on sum.
+  /// For floating point a NaN propagates through every op.
+  /// Shape:  same numel and dtype on all ranks; avg needs a floating dtype.
+  /// Blocks: until the result is in `buffer`; with async_op it returns at once and the buffer must
+  ///         stay untouched until the Work is done.
+  /// Throws: UsageError at once for arguments that cannot be right locally. What other ranks do
+  ///         wrong: here without async_op, from Work::wait() with it.
+  Work all_reduce(TensorView buffer, ReduceOp op = ReduceOp::sum, Stream after = {},
+                  bool async_op = false);
+
+  /// Copies `buffer` of rank `root` to all ranks. Otherwise as all_reduce.
+  Work broadcast(TensorView buffer, int root, Stream after = {}, bool async_op = false);
+
+  /// Returns when all ranks have called it and all earlier operations of this rank are done.
+  void barrier();
+
+  /// The mean of one number over all ranks.
+  double mean(double value);
+
+  /// Zeroed memory that peers can read: collectives on it need no copies. Collective: all ranks ask
+  /// for the same size in the same order.
+  /// Owns:   the caller; it may outlive the group (it is then ordinary memory).
+  std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
+
+  GroupStats stats() const;
+
+  /// Fails every pending and later operation here and, within two seconds, on all other ranks.
+  void abort(std::string_view reason);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Joins the job that `env` describes: finds the store, then makes the group of all its ranks.
+/// World size 1 needs no store. Under ddprun the launcher hosts the store and every rank is a
+/// client; without it (env.agent_store false) rank 0 hosts it on master_addr:master_port and, on
+/// destruction of the group, waits for the other ranks to have left, at most options.timeout.
+/// Throws: as the constructor; ConnectionError when the store cannot be reached.
+DDPRUN_API ProcessGroup init_process_group(const WorkerEnv& env, ProcessGroupOptions options = {});
+
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// Serves PyTorch's TCPStore protocol (PROTOCOL.md) to workers in C++ and Python on one port.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <ddprun/export.h>
+
+#include "base/unique_fd.h"
+
+namespace ddprun {
+
+/// Threads: one of its own, from construction to destruction; every member from any thread.
+class DDPRUN_API TcpStoreServer {
+ public:
+  /// Takes over a socket that is bound and listening.
+  explicit TcpStoreServer(UniqueFd listener);
+  TcpStoreServer(const TcpStoreServer&) = delete;
+  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
+  /// Closes every connection and joins the thread.
+  ~TcpStoreServer();
+
+  std::uint16_t port() const;
+  /// Drops every key that does not begin with /ddprun/, and closes the connections that exist now.
+  /// Blocks: until done.
+  void start_attempt();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun
