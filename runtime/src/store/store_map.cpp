@@ -3,6 +3,7 @@
 #include "store/store_map.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "store/wire.h"
@@ -128,10 +129,10 @@ std::vector<StoreMap::Change> StoreMap::take_changes() { return std::exchange(ch
 
 void StoreMap::forget(WaiterId id) {
   cancel_wait(id);
-  std::erase_if(watchers_, [id](auto& entry) {
-    entry.second.erase(id);
-    return entry.second.empty();
-  });
+  for (auto entry = watchers_.begin(); entry != watchers_.end();) {
+    entry->second.erase(id);
+    entry = entry->second.empty() ? watchers_.erase(entry) : std::next(entry);
+  }
 }
 
 void StoreMap::note_change(ChangeKind kind, std::string_view key, std::string_view before,

@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include "store/missing_keys.h"
+
 namespace ddprun {
 namespace {
 
@@ -79,7 +81,8 @@ void StoreSession::apply(Request& request) {
     }
     case Operation::add: {
       const auto sum = map_.add(keys[0], number);
-      if (!sum) throw ProtocolError(fmt::format("ADD to key '{}', which is no number", keys[0]));
+      if (!sum)
+        throw ProtocolError(fmt::format("ADD to key {}, which is no number", quote_key(keys[0])));
       put_i64(out_, *sum);
       break;
     }
@@ -101,7 +104,7 @@ void StoreSession::apply(Request& request) {
       break;
     case Operation::append:
       if (!map_.append(keys[0], values[0]))
-        throw ProtocolError(fmt::format("APPEND makes key '{}' too long", keys[0]));
+        throw ProtocolError(fmt::format("APPEND makes key {} too long", quote_key(keys[0])));
       break;
     case Operation::multi_get:
       apply_multi_get(request);
