@@ -19,10 +19,10 @@ rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 31
 def once(command):
     start = time.perf_counter()
     pid = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)])
-    _, status, usage = os.wait4(pid, 0)
+    _, status = os.waitpid(pid, 0)
     if status != 0:
         sys.exit(f"{command}: status {status}")
-    return (time.perf_counter() - start) * 1e3, usage.ru_maxrss / 1024
+    return (time.perf_counter() - start) * 1e3
 
 
 with tempfile.TemporaryDirectory() as scratch:
@@ -37,7 +37,9 @@ with tempfile.TemporaryDirectory() as scratch:
             sample = once(command)
             if turn:
                 taken[name].append(sample)
-    ours = statistics.median(t for t, _ in taken["ddprun"])
+    ours = statistics.median(taken["ddprun"])
     for name, samples in taken.items():
-        median = statistics.median(t for t, _ in samples)
-        print(f"{name:7} ranks={ranks} median={median:.2f} ms  ddprun/{name}={ours / median:.2f}  peak={max(m for _, m in samples):.1f} MB")
+        median = statistics.median(samples)
+        print(f"{name:7} ranks={ranks} median={median:.2f} ms (min {min(samples):.2f})  ddprun/{name}={ours / median:.2f}")
+    peak = subprocess.run([floor, "peak", *commands["ddprun"]], stdout=subprocess.PIPE, check=True, text=True).stdout
+    print(f"ddprun peak memory {int(peak) / 1024:.1f} MiB")
