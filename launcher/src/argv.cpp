@@ -2,14 +2,14 @@
 // The rules by which words become options and a program; see argv.h.
 #include "argv.h"
 
+#include <ddprun/error.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
 #include <string_view>
 
 #include <fmt/core.h>
-
-#include <ddprun/error.h>
 
 namespace ddprun {
 namespace {
@@ -60,13 +60,15 @@ std::vector<std::string_view> nearest_options(std::string_view name) {
       underscored(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
   for (const AbsentOption& absent : absent_options())
     if (spelled.starts_with("--") && absent.name == name)
-      throw UsageError(fmt::format("[cli] {} is an option of torchrun that this version does not have{}{}",
-                                   spelled, absent.advice.empty() ? "" : "; ", absent.advice));
+      throw UsageError(
+          fmt::format("[cli] {} is an option of torchrun that this version does not have{}{}",
+                      spelled, absent.advice.empty() ? "" : "; ", absent.advice));
   const auto nearest = nearest_options(name);
   if (nearest.empty() || nearest.size() > 3)
     throw UsageError(fmt::format("[cli] {} is not an option; see ddprun --help", spelled));
   std::string names;
-  for (const auto option : nearest) names += fmt::format("{}--{}", names.empty() ? "" : " or ", option);
+  for (const auto option : nearest)
+    names += fmt::format("{}--{}", names.empty() ? "" : " or ", option);
   throw UsageError(fmt::format("[cli] {} is not an option; did you mean {}?", spelled, names));
 }
 
@@ -126,7 +128,8 @@ Argv split_words(std::span<const char* const> words) {
     argv.options.push_back({&option, {std::string(read.spelled), std::string(*read.value)}});
     if (option.name == "help" || option.name == "version") return argv;
   }
-  argv.command.assign(words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end());
+  argv.command.assign(words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())),
+                      words.end());
   if (argv.command.empty())
     throw UsageError("[cli] no program given; usage: ddprun [options] program [arguments]");
   return argv;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Command line to LaunchConfig: the option table, applied with precedence; see launch.h.
+#include <ddprun/error.h>
+#include <ddprun/launch.h>
+
 #include <optional>
 
 #include <fmt/core.h>
-
-#include <ddprun/error.h>
-#include <ddprun/launch.h>
 
 #include "argv.h"
 #include "base/env.h"

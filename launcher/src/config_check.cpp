@@ -2,12 +2,12 @@
 // The rules between options; see config_check.h.
 #include "config_check.h"
 
+#include <ddprun/error.h>
+
 #include <string_view>
 #include <system_error>
 
 #include <fmt/core.h>
-
-#include <ddprun/error.h>
 
 #include "option_value.h"
 
@@ -28,12 +28,11 @@ void check_program(const ProgramConfig& program) {
 void check_nodes(const NodesConfig& nodes) {
   require(nodes.nnodes == 1,
           fmt::format("--nnodes {}: one node is what this version can do", nodes.nnodes));
-  require(nodes.node_rank >= 0 && nodes.node_rank < nodes.nnodes,
-          fmt::format("--node_rank {}: must be less than --nnodes {}", nodes.node_rank,
-                      nodes.nnodes));
+  require(
+      nodes.node_rank >= 0 && nodes.node_rank < nodes.nnodes,
+      fmt::format("--node_rank {}: must be less than --nnodes {}", nodes.node_rank, nodes.nnodes));
   require(nodes.nproc_per_node >= 1 && nodes.nproc_per_node <= kMaxRanksPerNode,
-          fmt::format("--nproc_per_node {}: not in 1..{}", nodes.nproc_per_node,
-                      kMaxRanksPerNode));
+          fmt::format("--nproc_per_node {}: not in 1..{}", nodes.nproc_per_node, kMaxRanksPerNode));
   require(!nodes.master_addr.empty(), "--master_addr is empty");
 }
 
@@ -56,9 +55,9 @@ void check_logs(const LogsConfig& logs, int nproc) {
 void check_stop(const StopConfig& stop) {
   require(stop.max_restarts >= 0,
           fmt::format("--max_restarts {}: must not be negative", stop.max_restarts));
-  require(stop.shutdown_timeout.count() >= 0,
-          fmt::format("--shutdown_timeout {} ms: must not be negative",
-                      stop.shutdown_timeout.count()));
+  require(
+      stop.shutdown_timeout.count() >= 0,
+      fmt::format("--shutdown_timeout {} ms: must not be negative", stop.shutdown_timeout.count()));
 }
 
 }  // namespace

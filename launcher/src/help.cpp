@@ -71,14 +71,16 @@ std::string help_text() {
   std::string text =
       "usage: ddprun [options] program [arguments]\n"
       "Starts N copies of a program, tells each its rank, and ends them together.\n"
-      "A program that ends in .py runs under $PYTHON_EXEC or python3; what follows it is its own.\n";
+      "A program that ends in .py runs under $PYTHON_EXEC or python3; what follows it is its "
+      "own.\n";
   for (const auto& [group, heading] : kHeadings) {
     text += fmt::format("\n{}\n", heading);
     for (const Option& option : option_table())
       if (option.group == group) text += entry(syntax_of(option), help_of(option));
   }
   text +=
-      "\nNames may be written with dashes. A value comes from the command line, else from PET_<NAME>"
+      "\nNames may be written with dashes. A value comes from the command line, else from "
+      "PET_<NAME>"
       "\n(PET_NPROC_PER_NODE=4, PET_MODULE=1), else it is the default.\n";
   return text;
 }

@@ -2,8 +2,6 @@
 // Counts CPUs and GPUs; see machine.h.
 #include "machine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -11,6 +9,8 @@
 #include <iterator>
 #include <limits>
 #include <vector>
+
+#include <sched.h>
 
 #include "base/env.h"
 

@@ -3,11 +3,11 @@
 // test holds conf/default.toml to it.
 #pragma once
 
+#include <ddprun/launch.h>
+
 #include <span>
 #include <string>
 #include <string_view>
-
-#include <ddprun/launch.h>
 
 #include "option_value.h"
 
@@ -18,9 +18,9 @@ namespace ddprun {
 enum class OptionGroup { program, nodes, logs, stop, about };
 
 struct Option {
-  std::string_view name;            // "nproc_per_node"; a dash means the same as an underscore
-  char short_name = 0;              // 'r': -r as well
-  std::string_view value_name = ""; // "N|auto|cpu|gpu"; empty: a flag
+  std::string_view name;               // "nproc_per_node"; a dash means the same as an underscore
+  char short_name = 0;                 // 'r': -r as well
+  std::string_view value_name = "";    // "N|auto|cpu|gpu"; empty: a flag
   std::string_view default_text = "";  // as it would be given; empty: there is no such value
   OptionGroup group;
   std::string_view help;

@@ -2,13 +2,13 @@
 // Reads the values of options; see option_value.h.
 #include "option_value.h"
 
+#include <ddprun/error.h>
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
 
 #include <fmt/core.h>
-
-#include <ddprun/error.h>
 
 #include "base/env.h"
 #include "machine.h"
@@ -57,14 +57,14 @@ int parse_nproc(const OptionValue& value) {
     if (gpus > 0) return gpus;
     if (!any) {
       const auto visible = get_env("CUDA_VISIBLE_DEVICES");
-      throw bad_value(value, visible ? fmt::format("no GPU is visible (CUDA_VISIBLE_DEVICES={})",
-                                                   *visible)
-                                     : "no GPU is visible on this machine");
+      throw bad_value(value,
+                      visible ? fmt::format("no GPU is visible (CUDA_VISIBLE_DEVICES={})", *visible)
+                              : "no GPU is visible on this machine");
     }
   }
   if (any || value.text == "cpu") return std::min(usable_cpus(), kMaxRanksPerNode);
-  throw bad_value(value, fmt::format("not a whole number in 1..{}, auto, cpu or gpu",
-                                     kMaxRanksPerNode));
+  throw bad_value(value,
+                  fmt::format("not a whole number in 1..{}, auto, cpu or gpu", kMaxRanksPerNode));
 }
 
 int parse_nnodes(const OptionValue& value) {
@@ -76,8 +76,9 @@ int parse_nnodes(const OptionValue& value) {
       colon == text.npos ? low : number_in(text.substr(colon + 1), low.value_or(1), kMaxNodes);
   if (!low || !high) throw bad_value(value, "not N or MIN:MAX with 1 <= MIN <= MAX");
   if (*low != *high)
-    throw bad_value(value, "a range of node counts is not supported; one node is what this "
-                           "version can do");
+    throw bad_value(value,
+                    "a range of node counts is not supported; one node is what this "
+                    "version can do");
   return *high;
 }
 
@@ -98,8 +99,8 @@ std::vector<Streams> parse_streams(const OptionValue& value, int nproc) {
     if (!rank || *rank < 0 || !streams)
       throw bad_value(value, "not 0, 1, 2, 3 or a map of local ranks like 0:1,12:3");
     if (*rank >= nproc)
-      throw bad_value(value, fmt::format("there is no local rank {} with --nproc_per_node {}",
-                                         *rank, nproc));
+      throw bad_value(
+          value, fmt::format("there is no local rank {} with --nproc_per_node {}", *rank, nproc));
     map[static_cast<std::size_t>(*rank)] = *streams;
   }
   return map;

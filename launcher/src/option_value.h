@@ -3,10 +3,10 @@
 // names where the value came from and what it is.
 #pragma once
 
+#include <ddprun/launch.h>
+
 #include <string>
 #include <vector>
-
-#include <ddprun/launch.h>
 
 namespace ddprun {
 

@@ -2,7 +2,7 @@
 // Names and makes a run's log directory; see run_directory.h.
 #include "run_directory.h"
 
-#include <stdlib.h>
+#include <ddprun/error.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,8 +11,7 @@
 #include <system_error>
 
 #include <fmt/core.h>
-
-#include <ddprun/error.h>
+#include <stdlib.h>
 
 #include "base/env.h"
 
@@ -52,8 +51,8 @@ std::filesystem::path make_run_directory(const LaunchConfig& config, const std::
   std::error_code error;
   std::filesystem::create_directories(parent, error);
   if (error)
-    throw UsageError(fmt::format("[logs] --log_dir {}: cannot be made: {}", parent.string(),
-                                 error.message()));
+    throw UsageError(
+        fmt::format("[logs] --log_dir {}: cannot be made: {}", parent.string(), error.message()));
   if (::mkdtemp(path.data()) == nullptr)
     throw UsageError(fmt::format("[logs] --log_dir {}: no directory can be made in it: {}",
                                  parent.string(), std::strerror(errno)));

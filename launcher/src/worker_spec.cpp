@@ -2,12 +2,11 @@
 // Configuration and round to one plan per rank; see worker_spec.h.
 #include "worker_spec.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <string_view>
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "base/env.h"
 #include "base/log.h"
