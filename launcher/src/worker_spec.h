@@ -2,13 +2,13 @@
 // What to start for one rank: the plan between configuration and processes.
 #pragma once
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include <ddprun/launch.h>
 #include <ddprun/record.h>
 #include <ddprun/worker_env.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "rendezvous.h"
 
