@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// All workers of this node in one attempt: their processes, their output, and what is known of
+// their end.
+#pragma once
+
+#include <ddprun/launch.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "console.h"
+#include "loop.h"
+#include "reaper.h"
+#include "signal_state.h"
+#include "worker_spec.h"
+
+namespace ddprun {
+
+/// What all attempts of a run share. The caller keeps it longer than any group.
+struct RunContext {
+  Loop& loop;
+  Console& console;
+  Reaper& reaper;
+  const SignalState& signals;
+  std::string job_token;
+  std::vector<int> keep;  // what a forked function keeps open
+};
+
+/// Threads: the loop's.
+class WorkerGroup {
+ public:
+  struct Handlers {
+    std::function<void(int local_rank, ExitStatus)> exited;
+    std::function<void()> gone;  // all of them: reaped, sessions empty, output read
+  };
+
+  /// Starts a process for every spec, in their order.
+  /// Throws: StartError, UsageError (a log file); those already started are killed and reaped then.
+  WorkerGroup(RunContext& context, std::vector<WorkerSpec> specs, Handlers handlers);
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+  /// Kills and reaps whatever is left.
+  ~WorkerGroup();
+
+  /// How many workers have not ended.
+  int running() const { return running_; }
+  void stop(int signal);
+  void kill();
+  /// To whole sessions; ends nothing.
+  void signal_all(int signal);
+  /// To the workers alone.
+  void relay(int signal);
+  /// The console has room again.
+  void resume_output();
+
+  /// All that is known of a worker's failure; complete once the group is gone.
+  RankFailure describe(int local_rank) const;
+  /// What the worker wrote to its error file.
+  std::string error_record(int local_rank) const;
+
+ private:
+  struct Worker;
+  void start(Worker& worker);
+  void on_exit(Worker& worker, ExitStatus status);
+  void on_process_gone(Worker& worker);
+  void on_drained(Worker& worker);
+
+  RunContext& context_;
+  Handlers handlers_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::vector<char> buffer_;  // of all log pumps
+  std::vector<std::unique_ptr<Worker>> workers_;
+  int running_ = 0;
+  int not_gone_ = 0;
+};
+
+}  // namespace ddprun
