@@ -30,7 +30,7 @@ int run_words(std::span<const char* const> words) {
   const ddprun::CommandLine line = ddprun::parse_command_line(words);
   if (line.text) return print(*line.text);
   if (line.dry_run) return print(ddprun::describe(line.config));
-  return fail(kInternal, "[cli] running is not wired yet");
+  return ddprun::run(line.config).exit_code;
 }
 
 }  // namespace

@@ -22,11 +22,10 @@ bool same_file(int a, int b) {
 
 }  // namespace
 
-Console::Console(Loop& loop, int out_fd, int err_fd, Loop::Callback room)
+Console::Console(Loop& loop, int out_fd, int err_fd)
     : out_(loop, out_fd, [this] { on_changed(out_); }),
       err_(loop, err_fd, [this] { on_changed(err_); }),
-      same_(same_file(out_fd, err_fd)),
-      room_(std::move(room)) {}
+      same_(same_file(out_fd, err_fd)) {}
 
 Console::Channel& Console::channel(Streams stream) {
   return stream == Streams::out && !same_ ? out_ : err_;
@@ -69,6 +68,13 @@ void Console::say(std::string_view text) {
   flush();
 }
 
+void Console::print(std::string_view text) {
+  if (err_.stream.lost()) return;
+  err_.close_line();
+  err_.stream.append(text);
+  flush();
+}
+
 /// After a loss says once what is missing, where that can be read.
 void Console::on_changed(Channel& changed) {
   const char* name = &changed == &out_ ? "stdout" : same_ ? "stdout and stderr" : "stderr";
@@ -83,7 +89,7 @@ void Console::on_changed(Channel& changed) {
                     std::exchange(changed.left_out, 0)));
     changed.stream.flush();
   }
-  room_();
+  if (room_) room_();
 }
 
 void Console::finish(Deadline deadline) {

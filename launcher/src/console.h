@@ -21,15 +21,18 @@ namespace ddprun {
 /// or file, both are written in the order of arrival through the one.
 class Console final : public LogSink {
  public:
-  /// `room` is called when streams that waited for congested() may go on.
-  Console(Loop& loop, int out_fd, int err_fd, Loop::Callback room);
+  Console(Loop& loop, int out_fd, int err_fd);
 
   void write(const LogSource& source, std::string_view text, LineEnd end) override;
   /// Passes on what was written since the last call.
   void flush();
   /// A line of the launcher's own, on stderr: "[ddprun] text".
   void say(std::string_view text);
-  /// The caller should bring nothing for this stream until `room` is called.
+  /// Text of the launcher's own, on stderr, as it is.
+  void print(std::string_view text);
+  /// `room` is called when streams that waited for congested() may go on; null: nobody asks.
+  void on_room(Loop::Callback room) { room_ = std::move(room); }
+  /// The caller should bring nothing for this stream until the callback of on_room.
   bool congested(Streams stream) { return channel(stream).stream.congested(); }
   /// Ends an open line and writes what waits. Blocks: until it is taken or `deadline`.
   void finish(Deadline deadline);

@@ -3,6 +3,7 @@
 #include "error_file.h"
 
 #include <cerrno>
+#include <fstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -10,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/env.h"
+#include "base/log.h"
 #include "spawn_child.h"
 
 namespace ddprun {
@@ -29,6 +32,16 @@ ErrorRecord parse_error_record(const std::string& json) {
   const std::size_t colon = line.find(": ");
   if (colon == std::string::npos) return {.type = line, .text = ""};
   return {.type = line.substr(0, colon), .text = line.substr(colon + 2)};
+}
+
+void forward_error_record(const std::string& json, int exit_code) {
+  const auto path = get_env("TORCHELASTIC_ERROR_FILE");
+  auto record = nlohmann::json::parse(json, nullptr, false);
+  if (!path || path->empty() || !record.is_object()) return;
+  if (record["message"].is_object()) record["message"]["errorCode"] = exit_code;
+  std::ofstream file(*path, std::ios::trunc);
+  file << record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (!file.flush()) log(LogLevel::warning, "launch", "{}: the record could not be written", *path);
 }
 
 ErrorFile::ErrorFile(std::filesystem::path path) : path_(std::move(path)) {

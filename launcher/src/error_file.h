@@ -19,6 +19,11 @@ struct ErrorRecord {
 /// missing, cut off or something else gives an empty one: it may have died while writing.
 ErrorRecord parse_error_record(const std::string& json);
 
+/// Writes the first failure's record, with the job's exit code, to the file that
+/// TORCHELASTIC_ERROR_FILE of the launcher itself names, if any: a launcher above reads it as it
+/// would its worker's.
+void forward_error_record(const std::string& json, int exit_code);
+
 /// Either a file of the log directory, or memory of the launcher that the worker opens through
 /// /proc/<launcher>/fd.
 class ErrorFile {

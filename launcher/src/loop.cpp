@@ -113,8 +113,7 @@ Loop::Watch Loop::after(std::chrono::milliseconds delay, Callback callback) {
   return start<TimerWatch>(impl_->context, delay, std::move(callback));
 }
 
-Loop::Watch Loop::on_signals(std::initializer_list<int> signals,
-                             std::function<void(int)> callback) {
+Loop::Watch Loop::on_signals(const std::vector<int>& signals, std::function<void(int)> callback) {
   auto state = std::make_shared<SignalWatch>(impl_->context, std::move(callback));
   for (const int number : signals) state->signals.add(number);
   state->arm();

@@ -5,9 +5,9 @@
 
 #include <chrono>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace ddprun {
 
@@ -65,7 +65,7 @@ class Loop {
   /// Calls back once.
   [[nodiscard]] Watch after(std::chrono::milliseconds delay, Callback callback);
   /// Handles these signals, whichever thread the system gives them to.
-  [[nodiscard]] Watch on_signals(std::initializer_list<int> signals,
+  [[nodiscard]] Watch on_signals(const std::vector<int>& signals,
                                  std::function<void(int)> callback);
 
  private:

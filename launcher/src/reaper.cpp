@@ -117,7 +117,8 @@ Reaper::Reaper(const std::string& job_token) {
   pipe_ = std::move(write_end);
 }
 
-Reaper::~Reaper() {
+void Reaper::finish() {
+  if (!pipe_) return;
   pipe_.reset();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -25,8 +25,10 @@ class Reaper {
   explicit Reaper(const std::string& job_token);
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
+  ~Reaper() { finish(); }
+
   /// Lets it do its work and waits for its end, so that nothing is left when this returns.
-  ~Reaper();
+  void finish();
 
   void started(pid_t session) { send(session); }
   void ended(pid_t session) { send(-session); }

@@ -70,7 +70,7 @@ std::string first_failure(const RankFailure& failure) {
 }  // namespace
 
 std::string format_report(const RunResult& result) {
-  if (!result.error.empty()) return result.error + "\n";
+  if (!result.error.empty()) return "ddprun: " + result.error + "\n";
   std::string text;
   for (std::size_t i = result.failures.size(); i > 1; --i)
     text += later_failure(result.failures[i - 1]);

@@ -38,13 +38,13 @@ struct WorkerGroup::Worker {
   std::unique_ptr<Process> process;
   int pid = 0;
   int open_pumps = 0;
-  ExitStatus status;
+  std::optional<ExitStatus> status;  // empty: it runs
   std::chrono::milliseconds after{0};
 };
 
 namespace {
 
-LogPump::Targets targets_of(const RunContext& context, const StreamPlan& plan,
+LogPump::Targets targets_of(RunContext& context, const StreamPlan& plan,
                             const WorkerSpec& spec, const char* file) {
   LogPump::Targets targets;
   if (plan.file)
@@ -69,9 +69,10 @@ WorkerGroup::WorkerGroup(RunContext& context, std::vector<WorkerSpec> specs, Han
     workers_.push_back(std::make_unique<Worker>(std::move(spec)));
     start(*workers_.back());
   }
+  context_.console.on_room([this] { resume_output(); });
 }
 
-WorkerGroup::~WorkerGroup() = default;
+WorkerGroup::~WorkerGroup() { context_.console.on_room(nullptr); }
 
 void WorkerGroup::start(Worker& worker) {
   WorkerSpec& spec = worker.spec;
@@ -132,6 +133,15 @@ void WorkerGroup::on_drained(Worker& worker) {
   if (--worker.open_pumps == 0 && --not_gone_ == 0) handlers_.gone();
 }
 
+std::string WorkerGroup::describe_running() const {
+  std::string text;
+  for (const auto& worker : workers_)
+    if (!worker->status)
+      text += fmt::format("{}rank {} (pid {})", text.empty() ? "" : ", ", worker->spec.env.rank,
+                          worker->pid);
+  return text;
+}
+
 void WorkerGroup::stop(int signal) {
   for (const auto& worker : workers_) worker->process->stop(signal);
 }
@@ -163,7 +173,7 @@ RankFailure WorkerGroup::describe(int local_rank) const {
   failure.local_rank = local_rank;
   failure.pid = worker.pid;
   failure.attempt = worker.spec.env.restart_count;
-  failure.status = worker.status;
+  failure.status = worker.status.value_or(ExitStatus{});
   failure.after = worker.after;
   failure.exception_type = record.type;
   failure.exception_text = record.text;

@@ -11,23 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "console.h"
-#include "loop.h"
-#include "reaper.h"
-#include "signal_state.h"
+#include "run_context.h"
 #include "worker_spec.h"
 
 namespace ddprun {
-
-/// What all attempts of a run share. The caller keeps it longer than any group.
-struct RunContext {
-  Loop& loop;
-  Console& console;
-  Reaper& reaper;
-  const SignalState& signals;
-  std::string job_token;
-  std::vector<int> keep;  // what a forked function keeps open
-};
 
 /// Threads: the loop's.
 class WorkerGroup {
@@ -47,14 +34,14 @@ class WorkerGroup {
 
   /// How many workers have not ended.
   int running() const { return running_; }
+  /// "rank 1 (pid 4711), rank 3 (pid 4713)".
+  std::string describe_running() const;
   void stop(int signal);
   void kill();
   /// To whole sessions; ends nothing.
   void signal_all(int signal);
   /// To the workers alone.
   void relay(int signal);
-  /// The console has room again.
-  void resume_output();
 
   /// All that is known of a worker's failure; complete once the group is gone.
   RankFailure describe(int local_rank) const;
@@ -67,6 +54,7 @@ class WorkerGroup {
   void on_exit(Worker& worker, ExitStatus status);
   void on_process_gone(Worker& worker);
   void on_drained(Worker& worker);
+  void resume_output();
 
   RunContext& context_;
   Handlers handlers_;
