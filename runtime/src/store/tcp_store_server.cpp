@@ -266,6 +266,9 @@ void TcpStoreServer::Impl::guard(const ConnectionPtr& connection, Fn fn) {
     fn();
   } catch (const std::exception& e) {  // ProtocolError, or no memory
     log_.warn(fmt::format("closing the connection from {}: {}", connection->peer, e.what()));
+    const auto earlier = connection->session.unsent();  // answers to requests that were right
+    ::send(connection->socket.native_handle(), earlier.data(), earlier.size(),
+           MSG_DONTWAIT | MSG_NOSIGNAL);
     drop(connection);
   }
 }
