@@ -2,13 +2,13 @@
 // TCP sockets with deadlines: every call that can wait takes a Deadline.
 #pragma once
 
+#include <ddprun/deadline.h>
+#include <ddprun/export.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-
-#include <ddprun/deadline.h>
-#include <ddprun/export.h>
 
 #include "base/unique_fd.h"
 

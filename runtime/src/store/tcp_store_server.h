@@ -2,10 +2,10 @@
 // Serves PyTorch's TCPStore protocol (PROTOCOL.md) to workers in C++ and Python on one port.
 #pragma once
 
+#include <ddprun/export.h>
+
 #include <cstdint>
 #include <memory>
-
-#include <ddprun/export.h>
 
 #include "base/unique_fd.h"
 
