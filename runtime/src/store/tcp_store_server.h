@@ -11,7 +11,8 @@
 
 namespace ddprun {
 
-/// Threads: one of its own, from construction to destruction; every member from any thread.
+/// Threads: one of its own, from construction to destruction, with all signals blocked; it sleeps
+///          while nobody asks. Every member from any thread.
 class DDPRUN_API TcpStoreServer {
  public:
   /// Takes over a socket that is bound and listening.
@@ -22,12 +23,13 @@ class DDPRUN_API TcpStoreServer {
   ~TcpStoreServer();
 
   std::uint16_t port() const;
-  /// Drops every key that does not begin with /ddprun/, and closes the connections that exist now.
+  /// Drops every key that does not begin with /ddprun/, and closes the connections that exist now,
+  /// except those that have named such keys only: they are the launchers'.
   /// Blocks: until done.
   void start_attempt();
 
  private:
-  struct Impl;
+  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 
