@@ -4,10 +4,10 @@
 // values; what to do". Every text names the rank, key, host or file it is about.
 #pragma once
 
-#include <ddprun/export.h>
-
 #include <stdexcept>
 #include <string>
+
+#include <ddprun/export.h>
 
 namespace ddprun {
 

@@ -2,9 +2,9 @@
 // A Store inside one process: for tests, and for ranks that are threads.
 #pragma once
 
-#include <ddprun/store.h>
-
 #include <memory>
+
+#include <ddprun/store.h>
 
 namespace ddprun {
 

@@ -3,12 +3,12 @@
 // https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html
 #pragma once
 
-#include <ddprun/export.h>
-#include <ddprun/tensor_view.h>
-
 #include <cstddef>
 #include <span>
 #include <vector>
+
+#include <ddprun/export.h>
+#include <ddprun/tensor_view.h>
 
 namespace ddprun {
 

@@ -2,10 +2,10 @@
 // A view of a Store in which every key starts with a prefix.
 #pragma once
 
-#include <ddprun/store.h>
-
 #include <memory>
 #include <string>
+
+#include <ddprun/store.h>
 
 namespace ddprun {
 

@@ -3,6 +3,13 @@
 // https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
 #include <ddprun/backend.h>
 #include <ddprun/deadline.h>
 #include <ddprun/export.h>
@@ -11,13 +18,6 @@
 #include <ddprun/tensor_view.h>
 #include <ddprun/work.h>
 #include <ddprun/worker_env.h>
-
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <string_view>
 
 namespace ddprun {
 
@@ -41,9 +41,9 @@ struct GroupStats {
   Kind barrier;
 };
 
-/// Every rank makes the same calls in the same order. A rank that calls something else, dies,
-/// leaves or stays silent past the deadline is named in the error of every rank that waits for it;
-/// after the first error every later operation of the group fails with the same text.
+/// Every rank makes the same calls in the same order. A rank that calls something else, dies, leaves
+/// or stays silent past the deadline is named in the error of every rank that waits for it; after
+/// the first error every later operation of the group fails with the same text.
 ///
 /// Threads: calls may come from any thread, but all ranks must make them in the same order.
 class DDPRUN_API ProcessGroup {

@@ -3,10 +3,10 @@
 // https://docs.pytorch.org/docs/stable/elastic/errors.html
 #pragma once
 
+#include <functional>
+
 #include <ddprun/export.h>
 #include <ddprun/worker_env.h>
-
-#include <functional>
 
 namespace ddprun {
 

@@ -3,20 +3,19 @@
 // https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
 #pragma once
 
-#include <ddprun/export.h>
-#include <ddprun/process_group.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <ddprun/export.h>
+#include <ddprun/process_group.h>
+
 namespace ddprun {
 
 struct SamplerOptions {
   bool shuffle = true;
-  bool drop_last =
-      false;  // false: the first indices are repeated until all ranks have equally many
+  bool drop_last = false;  // false: the first indices are repeated until all ranks have equally many
   std::uint64_t seed = 0;  // the same on all ranks
 };
 

@@ -3,9 +3,6 @@
 // is PyTorch's: https://docs.pytorch.org/docs/stable/distributed.html#distributed-key-value-store
 #pragma once
 
-#include <ddprun/deadline.h>
-#include <ddprun/export.h>
-
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,6 +10,9 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <ddprun/deadline.h>
+#include <ddprun/export.h>
 
 namespace ddprun {
 

@@ -3,12 +3,12 @@
 // or one that Python hosts. The bytes are in runtime/src/store/PROTOCOL.md.
 #pragma once
 
-#include <ddprun/store.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include <ddprun/store.h>
 
 namespace ddprun {
 

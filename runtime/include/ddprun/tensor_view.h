@@ -3,14 +3,14 @@
 // is made of.
 #pragma once
 
-#include <ddprun/export.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <ddprun/export.h>
 
 namespace ddprun {
 

@@ -4,13 +4,13 @@
 // https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 #pragma once
 
-#include <ddprun/export.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <ddprun/export.h>
 
 namespace ddprun {
 

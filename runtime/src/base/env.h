@@ -2,12 +2,12 @@
 // Reads environment variables and numbers in text.
 #pragma once
 
-#include <ddprun/export.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include <ddprun/export.h>
 
 namespace ddprun {
 

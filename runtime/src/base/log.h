@@ -4,20 +4,19 @@
 // what every user must see is printed, not logged.
 #pragma once
 
-#include <ddprun/export.h>
-
 #include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
+
+#include <ddprun/export.h>
 
 namespace ddprun {
 
 enum class LogLevel { debug, info, warning, error };
 
 /// Threads: any. Never throws.
-DDPRUN_API void log_line(LogLevel level, std::string_view component,
-                         std::string_view text) noexcept;
+DDPRUN_API void log_line(LogLevel level, std::string_view component, std::string_view text) noexcept;
 DDPRUN_API bool log_enabled(LogLevel level) noexcept;
 
 template <class... Args>

@@ -2,9 +2,9 @@
 // Owns one file descriptor; closes it once.
 #pragma once
 
-#include <ddprun/export.h>
-
 #include <utility>
+
+#include <ddprun/export.h>
 
 namespace ddprun {
 

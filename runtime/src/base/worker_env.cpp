@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // torchrun's variables to and from a WorkerEnv; see worker_env.h.
-#include <ddprun/error.h>
 #include <ddprun/worker_env.h>
 
 #include <limits>
 
 #include <fmt/core.h>
+
+#include <ddprun/error.h>
 
 #include "base/env.h"
 
@@ -29,8 +30,8 @@ int read_int(const char* name, std::optional<int> fallback, int low,
 
 void require_less(const char* name, int value, const char* limit_name, int limit) {
   if (value >= limit)
-    throw UsageError(
-        fmt::format("[env] {}={} must be less than {}={}", name, value, limit_name, limit));
+    throw UsageError(fmt::format("[env] {}={} must be less than {}={}", name, value, limit_name,
+                                 limit));
 }
 
 }  // namespace

@@ -2,12 +2,12 @@
 // The shared state behind a Work: one writer finishes it, any thread waits for it.
 #pragma once
 
-#include <ddprun/work.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+
+#include <ddprun/work.h>
 
 namespace ddprun {
 
