@@ -23,10 +23,12 @@ using test::run_ranks;
 
 namespace {
 
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
 // A model without a network: the values of its parameters, and gradients set by formula.
 class Model {
  public:
-  explicit Model(const std::vector<std::vector<std::int64_t>>& shapes, double first_value = 0) {
+  explicit Model(const Shapes& shapes, double first_value = 0) {
     for (const auto& shape : shapes) {
       const auto numel =
           std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -60,16 +62,14 @@ class Model {
 };
 
 // Parameters "p0", "p1", ... for constructions that fail before they touch a value.
-std::vector<Parameter> described(const std::vector<std::vector<std::int64_t>>& shapes) {
+std::vector<Parameter> described(const Shapes& shapes) {
   static std::array<double, 8> memory;
   std::vector<Parameter> parameters = Model(shapes).parameters;
   for (Parameter& p : parameters) p.value.data = memory.data();
   return parameters;
 }
 
-std::vector<std::vector<std::int64_t>> nine_shapes() {
-  return {{16, 8}, {16}, {0}, {3}, {40, 5}, {1}, {2, 2, 2}, {7}, {64}};
-}
+Shapes nine_shapes() { return {{16, 8}, {16}, {0}, {3}, {40, 5}, {1}, {2, 2, 2}, {7}, {64}}; }
 
 // One step in which rank r marks its parameters rotated by r * shift.
 void step(Model& model, DistributedDataParallel& ddp, int rank, int number, std::size_t shift) {
@@ -161,7 +161,7 @@ TEST_SUITE("ddp") {
     const auto store = make_hash_store();
     run_ranks(2, [&](int rank) {
       ProcessGroup group(store, rank, 2);
-      Model model({{4}, {4}});
+      Model model(Shapes{{4}, {4}});
       DistributedDataParallel ddp(group, model.parameters, {.bucket_bytes = 1});
       const auto operations = [&] { return group.stats().all_reduce.operations; };
       const auto before = operations();
@@ -180,7 +180,7 @@ TEST_SUITE("ddp") {
     const auto store = make_hash_store();
     run_ranks(2, [&](int rank) {
       ProcessGroup group(store, rank, 2);
-      Model model({{4}, {4}, {4}});
+      Model model(Shapes{{4}, {4}, {4}});
       DistributedDataParallel ddp(group, model.parameters, {.bucket_bytes = 1, .order = {1, 2, 0}});
       const auto before = group.stats().all_reduce.operations;
       ddp.mark_ready(1);
@@ -302,7 +302,7 @@ TEST_SUITE("ddp") {
     const auto errors = errors_of_ranks(3, [&](int rank) {
       ProcessGroup group(store, rank, 3);
       if (rank == 1) throw UsageError("no data");
-      Model model({{4}});
+      Model model(Shapes{{4}});
       const DistributedDataParallel ddp(group, model.parameters);
     });
     CHECK(errors[0].find("rank 1") != std::string::npos);
@@ -312,7 +312,7 @@ TEST_SUITE("ddp") {
   TEST_CASE("DDP: marking wrongly is an error that names the parameter") {
     const auto store = make_hash_store();
     ProcessGroup group(store, 0, 1);
-    Model model({{4}, {4}});
+    Model model(Shapes{{4}, {4}});
     DistributedDataParallel ddp(group, model.parameters);
     CHECK_THROWS_WITH_AS(ddp.mark_ready(2), doctest::Contains("no parameter 2"), UsageError);
     ddp.mark_ready(1);
@@ -327,7 +327,7 @@ TEST_SUITE("ddp") {
     const auto start = std::chrono::steady_clock::now();
     const auto errors = errors_of_ranks(3, [&](int rank) {
       ProcessGroup group(store, rank, 3);
-      Model model({{4}, {4}, {4}, {4}});
+      Model model(Shapes{{4}, {4}, {4}, {4}});
       DistributedDataParallel ddp(group, model.parameters, {.bucket_bytes = 1});
       step(model, ddp, rank, 0, 0);
       ddp.mark_ready(3);
@@ -348,7 +348,7 @@ TEST_SUITE("ddp") {
     const auto start = std::chrono::steady_clock::now();
     const auto errors = errors_of_ranks(2, [&](int rank) {
       ProcessGroup group(store, rank, 2);
-      Model model({{4}, {4}});
+      Model model(Shapes{{4}, {4}});
       DistributedDataParallel ddp(group, model.parameters, {.bucket_bytes = 1});
       if (rank == 1) ddp.mark_ready(1);
       if (rank == 1) throw UsageError("out of data");
