@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <cblas.h>
@@ -49,10 +51,6 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 Hash hash_of(std::span<const ddprun::Parameter> parameters) {
   Hash hash;
   for (const ddprun::Parameter& p : parameters)
@@ -60,102 +58,138 @@ Hash hash_of(std::span<const ddprun::Parameter> parameters) {
   return hash;
 }
 
-void show_progress(int epoch, const Options& options) {
-  constexpr int kWidth = 40;
-  const int filled = kWidth * epoch / options.epochs;
-  std::fprintf(stderr, "\r[%-*.*s] epoch %d of %d%s", kWidth, filled,
-               "########################################", epoch, options.epochs,
-               epoch == options.epochs ? "\n" : "");
-}
+// On stderr, below the lines on stdout, when somebody watches a terminal.
+class ProgressBar {
+ public:
+  explicit ProgressBar(bool wanted) : shown_(wanted && isatty(STDERR_FILENO) != 0) {}
+  void draw(int done, int all) const {
+    constexpr std::string_view kFull = "########################################";
+    const int filled = static_cast<int>(kFull.size()) * done / all;
+    if (shown_)
+      std::fprintf(stderr, "\r[%-*.*s] epoch %d of %d", static_cast<int>(kFull.size()), filled,
+                   kFull.data(), done, all);
+  }
+  void erase() const {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
 
-// What one rank has done.
-struct Progress {
-  int steps = 0;
+ private:
+  bool shown_;
+};
+
+// What this rank has done in all epochs so far.
+struct Totals {
+  Hash indices;
+  std::size_t steps = 0;
   std::int64_t bytes_reduced = 0;  // by DistributedDataParallel
-  Hash indices;                    // of all epochs
   double seconds = 0;              // in the training loop
 };
 
-/// Returns this rank's mean loss.
-double train_epoch(digits::Mlp& model, const digits::Samples& samples,
-                   const ddprun::DistributedSampler& sampler, std::size_t batch_size,
-                   ddprun::DistributedDataParallel& ddp, ddprun::Sgd& sgd) {
-  const auto batches = sampler.batches(batch_size);
-  double loss = 0;
-  for (const auto indices : batches) {
-    const digits::Samples batch = samples.gather(indices);
-    loss += model.backward(batch.pixels, batch.labels, [&](std::size_t i) { ddp.mark_ready(i); });
-    ddp.synchronize();
-    sgd.step();
+class Trainer {
+ public:
+  Trainer(const Options& options, ddprun::ProcessGroup& group)
+      : group_(group),
+        batch_size_(ddprun::per_rank_batch(options.batch_size, group)),
+        data_(digits::load(options.data)),
+        model_(digits::kPixels, options.hidden, digits::kClasses, options.seed),
+        ddp_(group, model_.parameters(), {.bucket_bytes = options.bucket_bytes}),
+        sgd_(model_.parameters(), {.lr = options.lr, .momentum = 0.9}),
+        sampler_(data_.training.size(), group, {.seed = options.seed}) {}
+
+  /// Returns the mean loss over all ranks.
+  double train_epoch(int epoch) {
+    sampler_.set_epoch(epoch);
+    const auto batches = sampler_.batches(batch_size_);
+    const std::int64_t bytes_before = group_.stats().all_reduce.bytes;
+    const auto start = Clock::now();
+    double loss = 0;
+    for (const auto indices : batches) {
+      const digits::Samples batch = data_.training.gather(indices);
+      loss +=
+          model_.backward(batch.pixels, batch.labels, [&](std::size_t i) { ddp_.mark_ready(i); });
+      ddp_.synchronize();
+      sgd_.step();
+    }
+    totals_.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    totals_.bytes_reduced += group_.stats().all_reduce.bytes - bytes_before;
+    totals_.steps += batches.size();
+    totals_.indices.add(std::as_bytes(sampler_.indices()));
+    return group_.mean(loss / static_cast<double>(batches.size()));
   }
-  return loss / static_cast<double>(batches.size());
-}
+
+  double test_accuracy() { return model_.accuracy(data_.test.pixels, data_.test.labels); }
+  double samples_per_epoch() const { return static_cast<double>(data_.training.size()); }
+  double seconds() const { return totals_.seconds; }
+  unsigned long long weights_hash() { return hash_of(model_.parameters()).value(); }
+
+  /// For comparison between ranks and runs.
+  void print_totals() {
+    std::printf(
+        "rank %d: samples=%zu indices=%016llx steps=%zu bytes_reduced=%lld buckets=%zu "
+        "weights=%016llx\n",
+        group_.rank(), sampler_.indices().size(), totals_.indices.value(), totals_.steps,
+        static_cast<long long>(totals_.bytes_reduced), ddp_.bucket_count(), weights_hash());
+    std::fflush(stdout);
+  }
+
+ private:
+  ddprun::ProcessGroup& group_;
+  std::size_t batch_size_;
+  digits::Data data_;
+  digits::Mlp model_;
+  ddprun::DistributedDataParallel ddp_;
+  ddprun::Sgd sgd_;
+  ddprun::DistributedSampler sampler_;
+  Totals totals_;
+};
 
 int train(const Options& options, const ddprun::WorkerEnv& env) {
   openblas_set_num_threads(1);  // one core a rank; products this small are slower on several
   auto group = ddprun::init_process_group(env);
+  Trainer trainer(options, group);
   const bool first = group.rank() == 0;
-  const std::size_t batch_size = ddprun::per_rank_batch(options.batch_size, group);
-  const digits::Data data = digits::load(options.data);
-  digits::Mlp model(digits::kPixels, options.hidden, digits::kClasses, options.seed);
-  ddprun::DistributedDataParallel ddp(group, model.parameters(),
-                                      {.bucket_bytes = options.bucket_bytes});
-  ddprun::Sgd sgd(model.parameters(), {.lr = options.lr, .momentum = 0.9});
-  ddprun::DistributedSampler sampler(data.training.size(), group, {.seed = options.seed});
-
-  Progress done;
+  const ProgressBar bar(first && !options.quiet);
   double loss = 0;
   double accuracy = 0;
-  const auto samples_per_s = [&](int epochs, double seconds) {
-    return static_cast<double>(epochs) * static_cast<double>(data.training.size()) / seconds;
-  };
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    sampler.set_epoch(epoch);
-    done.indices.add(std::as_bytes(sampler.indices()));
-    const auto start = Clock::now();
-    const std::int64_t bytes_before = group.stats().all_reduce.bytes;
-    loss = train_epoch(model, data.training, sampler, batch_size, ddp, sgd);
-    done.bytes_reduced += group.stats().all_reduce.bytes - bytes_before;
-    done.steps += static_cast<int>(sampler.batches(batch_size).size());
-    const double seconds = seconds_since(start);
-    done.seconds += seconds;
-    loss = group.mean(loss);
+    const double seconds_before = trainer.seconds();
+    loss = trainer.train_epoch(epoch);
     if (!first) continue;
-    accuracy = model.accuracy(data.test.pixels, data.test.labels);
+    accuracy = trainer.test_accuracy();
+    bar.erase();
     std::printf("epoch %d: loss=%.9f accuracy=%.4f samples_per_s=%.0f\n", epoch, loss, accuracy,
-                samples_per_s(1, seconds));
+                trainer.samples_per_epoch() / (trainer.seconds() - seconds_before));
     std::fflush(stdout);
-    if (!options.quiet && isatty(STDERR_FILENO) != 0) show_progress(epoch + 1, options);
+    bar.draw(epoch + 1, options.epochs);
   }
-  const unsigned long long weights = hash_of(model.parameters()).value();
-  std::printf(
-      "rank %d: samples=%zu indices=%016llx steps=%d bytes_reduced=%lld buckets=%zu "
-      "weights=%016llx\n",
-      group.rank(), sampler.indices().size(), done.indices.value(), done.steps,
-      static_cast<long long>(done.bytes_reduced), ddp.bucket_count(), weights);
-  std::fflush(stdout);
+  bar.erase();
+  trainer.print_totals();
   group.barrier();  // the line that sums up comes last
   if (first)
     std::printf("final: world=%d loss=%.9f accuracy=%.4f samples_per_s=%.0f weights=%016llx\n",
-                group.size(), loss, accuracy, samples_per_s(options.epochs, done.seconds), weights);
+                group.size(), loss, accuracy,
+                trainer.samples_per_epoch() * options.epochs / trainer.seconds(),
+                trainer.weights_hash());
   return 0;
 }
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber);
-  app.add_option("--batch_size", options.batch_size, "Of all ranks together")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--lr", options.lr, "Learning rate")->check(CLI::PositiveNumber);
-  app.add_option("--hidden", options.hidden, "Units of the hidden layer")
-      ->check(CLI::PositiveNumber);
+  const CLI::Validator positive(
+      [](const std::string& text) {
+        return std::strtod(text.c_str(), nullptr) > 0 ? "" : "'" + text + "' is not more than 0";
+      },
+      "POSITIVE");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--epochs", options.epochs)->check(positive);
+  app.add_option("--batch_size", options.batch_size, "Of all ranks together")->check(positive);
+  app.add_option("--lr", options.lr, "Learning rate")->check(positive);
+  app.add_option("--hidden", options.hidden, "Units of the hidden layer")->check(positive);
   app.add_option("--seed", options.seed, "Of the weights and of the order of samples");
   app.add_option("--bucket_bytes", options.bucket_bytes, "Limit of a bucket of gradients")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--nprocs", options.nprocs, "Ranks, when started by hand")
-      ->check(CLI::PositiveNumber);
+      ->check(positive);
+  app.add_option("--nprocs", options.nprocs, "Ranks, when started by hand")->check(positive);
   app.add_option("--data", options.data, "The digits (.csv or .csv.gz)");
   app.add_flag("--quiet", options.quiet, "No progress bar");
-  app.option_defaults()->always_capture_default();
 }
 
 }  // namespace
@@ -167,7 +201,8 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    throw;
   }
   const auto train_rank = [&](const ddprun::WorkerEnv& env) { return train(options, env); };
   if (auto env = ddprun::WorkerEnv::from_environment()) return ddprun::record(train_rank, *env);
