@@ -2,16 +2,17 @@
 // Serves PyTorch's TCPStore protocol (PROTOCOL.md) to workers in C++ and Python on one port.
 #pragma once
 
+#include <ddprun/export.h>
+
 #include <cstdint>
 #include <memory>
-
-#include <ddprun/export.h>
 
 #include "base/unique_fd.h"
 
 namespace ddprun {
 
-/// Threads: one of its own, from construction to destruction; every member from any thread.
+/// Threads: one of its own, from construction to destruction, with all signals blocked; it sleeps
+///          while nobody asks. Every member from any thread.
 class DDPRUN_API TcpStoreServer {
  public:
   /// Takes over a socket that is bound and listening.
@@ -22,12 +23,13 @@ class DDPRUN_API TcpStoreServer {
   ~TcpStoreServer();
 
   std::uint16_t port() const;
-  /// Drops every key that does not begin with /ddprun/, and closes the connections that exist now.
+  /// Drops every key that does not begin with /ddprun/, and closes the connections that exist now,
+  /// except those that have named such keys only: they are the launchers'.
   /// Blocks: until done.
   void start_attempt();
 
  private:
-  struct Impl;
+  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 
