@@ -30,7 +30,8 @@ void fill_rows(std::vector<double>& matrix, std::size_t rows, std::span<const do
 
 void sum_rows(std::span<const double> matrix, std::span<double> sum) {
   std::ranges::fill(sum, 0.0);
-  for (std::size_t k = 0; k < matrix.size(); ++k) sum[k % sum.size()] += matrix[k];
+  for (std::size_t begin = 0; begin < matrix.size(); begin += sum.size())
+    for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += matrix[begin + k];
 }
 
 std::span<double> as_span(const ddprun::TensorView& tensor) {
