@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "support/vectors.h"
 
@@ -98,16 +99,15 @@ TEST_SUITE("ddp") {
       std::vector<TensorView> tensors;
       for (const auto& numel : c["sizes"]) tensors.push_back(tensor(numel));
       const Indices limits = {std::size_t{1} << 20, logged["bucket_cap_bytes"]};
-      std::string sizes;
-      std::string indices;
-      for (const Bucket& bucket : plan_buckets(tensors, descending(tensors.size()), limits)) {
-        sizes += (sizes.empty() ? "" : ", ") + std::to_string(bucket.bytes);
-        indices += indices.empty() ? "" : ", ";
-        for (const Slice& s : bucket.slices)
-          indices += (&s == &bucket.slices.front() ? "" : " ") + std::to_string(s.parameter);
-      }
-      CHECK(sizes == logged["rebuilt_bucket_sizes"]);
-      CHECK(indices == logged["rebuilt_per_bucket_param_indices"]);
+      std::vector<std::size_t> sizes;
+      std::vector<std::string> parameters;
+      const auto buckets = plan_buckets(tensors, descending(tensors.size()), limits);
+      for (const Bucket& bucket : buckets) sizes.push_back(bucket.bytes);
+      for (const Indices& bucket : contents(buckets))
+        parameters.push_back(fmt::format("{}", fmt::join(bucket, " ")));
+      CHECK(fmt::format("{}", fmt::join(sizes, ", ")) == logged["rebuilt_bucket_sizes"]);
+      CHECK(fmt::format("{}", fmt::join(parameters, ", ")) ==
+            logged["rebuilt_per_bucket_param_indices"]);
       ++compared;
     }
     CHECK(compared == 5);

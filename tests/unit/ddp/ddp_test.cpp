@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
 
 #include "support/run_ranks.h"
 
@@ -35,7 +36,7 @@ class Model {
       values_.emplace_back(static_cast<std::size_t>(numel));
       for (double& v : values_.back()) v = first_value++;
       parameters.push_back(
-          {"p" + std::to_string(parameters.size()), shape, view(values_.back()), {}});
+          {fmt::format("p{}", parameters.size()), shape, view(values_.back()), {}});
     }
   }
   // Whole numbers, so that means over up to 4 ranks have no rounding that matters.
