@@ -62,7 +62,8 @@ class CpuBackend final : public Backend {
                [this] { ::pthread_mutex_unlock(&own_page().lifeline); }),
         page_segments_(share(
             own_page_, own_page_fd_, sizeof(Page), [] {}, deadline)),
-        health_(rank, pages_in(page_segments_), mesh_->pids(), timeout),
+        health_(rank, pages_in(page_segments_), mesh_ ? mesh_->pids() : std::vector<pid_t>(1),
+                timeout),
         doorbell_(rank, pages_in(page_segments_), health_),
         collectives_(doorbell_, make_slots(deadline), cores),
         queue_spin_(cores < 2 * doorbell_.size() ? kSpinBesideComputing : kSpin) {}
