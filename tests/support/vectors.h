@@ -24,8 +24,9 @@ inline nlohmann::json read_vectors(const std::string& name) {
 /// FNV-1a over the indices as little-endian i64, as 16 hex digits.
 inline std::string fnv1a64(std::span<const std::size_t> indices) {
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::byte b : std::as_bytes(indices))
-    hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3;
+  for (const std::size_t index : indices)
+    for (int shift = 0; shift < 64; shift += 8)
+      hash = (hash ^ (index >> shift & 0xff)) * 0x100000001b3;
   return fmt::format("{:016x}", hash);
 }
 
