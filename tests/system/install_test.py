@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Installs the build into a temporary prefix, builds the README's program against it as an outside project, and runs it
+three ways. The README's text must be that program, letter for letter.
+usage: install_test.py BUILD_DIR SOURCE_DIR"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+build, source = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+
+
+def run(*command, **kw):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, **kw)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def expect_sums(what, output, ranks):
+    want = sum(range(1, ranks + 1))
+    lines = [line for line in output.splitlines() if re.search(rf"\b{want}\b", line)]
+    if len(lines) != ranks:
+        sys.exit(f"{what}: expected {ranks} lines with the sum {want}, got:\n{output}")
+
+
+program = (source / "examples/all_reduce/main.cpp").read_text()
+blocks = re.findall(r"```cpp\n(.*?)```", (source / "README.md").read_text(), re.S)
+if program not in blocks:
+    sys.exit("README.md does not show examples/all_reduce/main.cpp as it is")
+
+with tempfile.TemporaryDirectory(prefix="ddprun-install-") as scratch:
+    scratch = pathlib.Path(scratch)
+    prefix, project = scratch / "prefix", scratch / "project"
+    run("cmake", "--install", build, "--prefix", prefix)
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text((source / "tests/outside_project/CMakeLists.txt").read_text())
+    (project / "main.cpp").write_text(program)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_"))}
+    run("cmake", "-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", env=env)
+    run("cmake", "--build", project / "build", env=env)
+    worker = project / "build/all_reduce"
+    expect_sums("by hand (spawn)", run(worker, env=env, cwd=scratch), 4)
+    expect_sums("under ddprun", run(prefix / "bin/ddprun", "--nproc_per_node", 3, worker, env=env, cwd="/"), 3)
+    leftover = [p for p in prefix.rglob("*") if p.is_file() and str(source).encode() in p.read_bytes() and p.suffix in {".cmake", ".h"}]
+    if leftover:
+        sys.exit(f"installed files name the source tree: {leftover}")
+print("installed, found, built and run outside the tree")
