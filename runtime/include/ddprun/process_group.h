@@ -72,8 +72,10 @@ class DDPRUN_API ProcessGroup {
   /// Shape:  same numel and dtype on all ranks; avg needs a floating dtype.
   /// Blocks: until the result is in `buffer`; with async_op it returns at once and the buffer must
   ///         stay untouched until the Work is done.
-  /// Throws: UsageError at once for arguments that cannot be right locally. What other ranks do
-  ///         wrong: here without async_op, from Work::wait() with it.
+  /// Throws: UsageError at once for arguments that cannot be right locally. Here without async_op,
+  ///         from Work::wait() with it: RemoteError naming the rank that died, left, called
+  ///         something else or aborted; TimeoutError naming one that stayed silent. Then the
+  ///         contents of `buffer` are undefined.
   Work all_reduce(TensorView buffer, ReduceOp op = ReduceOp::sum, Stream after = {},
                   bool async_op = false);
 
