@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // ExitStatus in words; see launch.h.
+#include <ddprun/launch.h>
+
 #include <csignal>
 #include <cstring>
 
 #include <fmt/core.h>
-
-#include <ddprun/launch.h>
 
 namespace ddprun {
 

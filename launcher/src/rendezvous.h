@@ -2,10 +2,10 @@
 // How the nodes of a job find each other: a Round is what they agreed on.
 #pragma once
 
+#include <ddprun/launch.h>
+
 #include <cstdint>
 #include <string>
-
-#include <ddprun/launch.h>
 
 #include "base/unique_fd.h"
 

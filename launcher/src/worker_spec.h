@@ -2,13 +2,14 @@
 // What to start for one rank: the plan between configuration and processes.
 #pragma once
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include <ddprun/launch.h>
 #include <ddprun/record.h>
 #include <ddprun/worker_env.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "rendezvous.h"
 
@@ -38,9 +39,14 @@ struct WorkerSpec {
 std::vector<WorkerSpec> make_worker_specs(const LaunchConfig& config, const Round& round,
                                           int attempt, const std::filesystem::path& run_dir);
 
-/// The whole environment of a worker, "NAME=value", each name once: the launcher's own byte for
-/// byte, then what ddprun sets. `job_token`: value of DDPRUN_JOB, by which the reaper finds the
-/// descendants of a killed job.
+/// Name and value of what ddprun sets for a worker, each name once. `job_token`: value of
+/// DDPRUN_JOB, by which the reaper finds the descendants of a killed job.
+std::vector<std::pair<std::string, std::string>> worker_variables(const WorkerEnv& env,
+                                                                  const std::string& job_token);
+
+/// The whole environment of a worker: the launcher's own entries byte for byte (also those without
+/// '=' or with a repeated name), less those that ddprun sets, then worker_variables as
+/// "NAME=value".
 std::vector<std::string> worker_environment(const WorkerEnv& env, const std::string& job_token);
 
 }  // namespace ddprun

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+// The loop between events and actions; see agent.h and launcher/STATES.md.
+#include "agent.h"
+
+#include <ddprun/error.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "error_file.h"
+#include "report.h"
+#include "run_directory.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::chrono::seconds kLastWords{5};
+
+std::string random_token() {
+  std::array<unsigned char, 16> bytes = {};
+  if (::getrandom(bytes.data(), bytes.size(), 0) < 0)
+    throw StartError::from_errno("getrandom", errno);
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+/// A pipe must not become descriptor 0, 1 or 2 because the caller closed them.
+void fill_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0)
+      throw StartError::from_errno("open /dev/null", errno);
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+}
+
+std::string count_workers(int n) { return fmt::format("{} worker{}", n, n == 1 ? "" : "s"); }
+
+/// The exit code for what kept a run from starting, or from going on.
+int exit_code_of(const std::exception& error) {
+  if (const auto* start = dynamic_cast<const StartError*>(&error)) return start->exit_code();
+  if (dynamic_cast<const UsageError*>(&error)) return 2;
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&error)) return 2;
+  if (dynamic_cast<const Error*>(&error)) return 75;
+  if (dynamic_cast<const std::system_error*>(&error)) return 75;
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return 75;
+  return 70;
+}
+
+}  // namespace
+
+Agent::Agent(const LaunchConfig& config, const TrainFn& function)
+    : config_(config),
+      function_(function),
+      context_(random_token()),
+      supervisor_(config.stop.max_restarts) {}
+
+Agent::~Agent() = default;
+
+RunResult Agent::run() {
+  try {
+    round_ = join_single_node(config_.nodes);
+    result_.log_dir = make_run_directory(config_, round_.run_id);
+    if (!result_.log_dir.empty())
+      context_.console.say(fmt::format("logs: {}", result_.log_dir.string()));
+    watch_signals();
+    for (const Action& action : supervisor_.begin()) perform(action);
+    if (supervisor_.state() != Supervisor::State::finished) context_.loop.run();
+  } catch (const std::exception& error) {
+    result_.exit_code = exit_code_of(error);
+    result_.error = error.what();
+  }
+  group_.reset();
+  signals_.clear();
+  store_.reset();
+  context_.reaper.finish();
+  return result_;
+}
+
+void Agent::report(const RunResult& result) {
+  context_.console.print(format_report(result));
+  context_.console.finish(Deadline::after(kLastWords));
+}
+
+void Agent::watch_signals() {
+  const auto watch = [this](std::vector<int> numbers, std::function<void(int)> callback) {
+    std::erase_if(numbers, [this](int number) { return context_.signals.ignored(number); });
+    signals_.push_back(context_.loop.on_signals(numbers, std::move(callback)));
+  };
+  watch({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, [this](int number) { on_stop_signal(number); });
+  watch({SIGUSR1, SIGUSR2}, [this](int number) {
+    if (group_) group_->relay(number);
+  });
+  watch({SIGTSTP, SIGCONT}, [this](int number) { on_job_control(number); });
+}
+
+void Agent::on_stop_signal(int number) {
+  const int running = group_ ? group_->running() : 0;
+  const bool again = supervisor_.signal() != 0;
+  context_.console.say(fmt::format("received {}{}, {} {}", signal_name(number),
+                                   again ? " again" : "", again ? "killing" : "stopping",
+                                   count_workers(running)));
+  handle(StopSignal{number});
+}
+
+void Agent::on_job_control(int number) {
+  if (group_) group_->signal_all(number == SIGTSTP ? SIGSTOP : SIGCONT);
+  if (number == SIGTSTP) ::raise(SIGSTOP);
+}
+
+/// Events that come while one is handled wait for their turn.
+void Agent::handle(const Event& event) {
+  events_.push_back(event);
+  if (events_.size() > 1) return;
+  for (; !events_.empty(); events_.pop_front())
+    for (const Action& action : supervisor_.step(events_.front())) perform(action);
+}
+
+void Agent::perform(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::start:
+      start_attempt();
+      break;
+    case Action::Kind::stop:
+      group_->stop(action.value);
+      break;
+    case Action::Kind::start_grace:
+      grace_ = context_.loop.after(config_.stop.shutdown_timeout, [this] { end_grace(); });
+      break;
+    case Action::Kind::kill:
+      group_->kill();
+      break;
+    case Action::Kind::finish:
+      finish(action.value);
+      break;
+  }
+}
+
+void Agent::start_attempt() {
+  grace_.reset();
+  const int attempt = supervisor_.attempt();
+  try {
+    group_.reset();
+    result_.attempts = attempt + 1;
+    if (attempt > 0) {
+      context_.console.say(fmt::format("starting all ranks again, restart {} of {}", attempt,
+                                       config_.stop.max_restarts));
+      store_->start_attempt();
+    }
+    auto specs = make_worker_specs(config_, round_, attempt, result_.log_dir);
+    if (function_) {
+      for (WorkerSpec& spec : specs) {
+        spec.argv.clear();
+        spec.function = function_;
+      }
+    } else {
+      host_store();
+    }
+    group_ = std::make_unique<WorkerGroup>(
+        context_, std::move(specs),
+        WorkerGroup::Handlers{
+            [this](int local_rank, ExitStatus status) { on_exit(local_rank, status); },
+            [this] { handle(GroupGone{}); }});
+    host_store();  // a forked function must not inherit a thread's locks
+    handle(Started{});
+  } catch (const Error& error) {
+    group_.reset();
+    result_.error = error.what();
+    handle(StartFailed{exit_code_of(error)});
+  }
+}
+
+void Agent::host_store() {
+  if (store_) return;
+  const BlockedSignals blocked;  // they are the loop's
+  store_ = std::make_unique<TcpStoreServer>(std::move(round_.listener));
+}
+
+void Agent::on_exit(int local_rank, ExitStatus status) {
+  const bool first = supervisor_.state() == Supervisor::State::running && !status.ok();
+  if (first)
+    context_.console.say(fmt::format("rank {} failed: {}; stopping {}",
+                                     round_.first_rank + local_rank, status.text(),
+                                     count_workers(group_->running())));
+  handle(WorkerExited{local_rank, status});
+}
+
+void Agent::end_grace() {
+  context_.console.say(
+      fmt::format("{} did not end within {:g} s (--shutdown_timeout): {}; killing",
+                  count_workers(group_->running()),
+                  std::chrono::duration<double>(config_.stop.shutdown_timeout).count(),
+                  group_->describe_running()));
+  handle(GraceOver{});
+}
+
+void Agent::finish(int exit_code) {
+  grace_.reset();
+  result_.exit_code = exit_code;
+  result_.signal = supervisor_.signal();
+  for (const auto& failure : supervisor_.failures())
+    result_.failures.push_back(group_->describe(failure.local_rank));
+  if (!supervisor_.failures().empty())
+    forward_error_record(group_->error_record(supervisor_.failures().front().local_rank),
+                         exit_code);
+  context_.loop.stop();
+}
+
+RunResult run_job(const LaunchConfig& config, const TrainFn& function, bool report) {
+  RunResult result;
+  try {
+    fill_standard_descriptors();
+    Agent agent(config, function);
+    result = agent.run();
+    if (report) agent.report(result);
+    return result;
+  } catch (const std::exception& error) {
+    result.exit_code = exit_code_of(error);
+    result.error = error.what();
+  }
+  if (report) std::fputs(format_report(result).c_str(), stderr);
+  return result;
+}
+
+RunResult run(const LaunchConfig& config) { return run_job(config, {}, true); }
+
+}  // namespace ddprun

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Reads error records; see error_file.h.
+#include "error_file.h"
+
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/env.h"
+#include "base/log.h"
+#include "spawn_child.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMaxRecord = 1024 * 1024;
+
+}  // namespace
+
+ErrorRecord parse_error_record(const std::string& json) {
+  const auto record = nlohmann::json::parse(json, nullptr, false);
+  if (!record.is_object() || !record.contains("message")) return {};
+  const auto& outer = record["message"];
+  const auto& message = outer.is_object() && outer.contains("message") ? outer["message"] : outer;
+  if (!message.is_string()) return {};
+  const auto line = message.get<std::string>();
+  const std::size_t colon = line.find(": ");
+  if (colon == std::string::npos) return {.type = line, .text = ""};
+  return {.type = line.substr(0, colon), .text = line.substr(colon + 2)};
+}
+
+void forward_error_record(const std::string& json, int exit_code) {
+  const auto path = get_env("TORCHELASTIC_ERROR_FILE");
+  auto record = nlohmann::json::parse(json, nullptr, false);
+  if (!path || path->empty() || !record.is_object()) return;
+  if (record["message"].is_object()) record["message"]["errorCode"] = exit_code;
+  std::ofstream file(*path, std::ios::trunc);
+  file << record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (!file.flush()) log(LogLevel::warning, "launch", "{}: the record could not be written", *path);
+}
+
+ErrorFile::ErrorFile(std::filesystem::path path) : path_(std::move(path)) {
+  if (!path_.empty()) return;
+  memory_ = UniqueFd(::memfd_create("ddprun-error", MFD_CLOEXEC));
+  if (!memory_) throw StartError::from_errno("make an error file in memory", errno);
+  path_ = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(memory_.get());
+}
+
+std::string ErrorFile::read() const {
+  const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::string text(kMaxRecord, '\0');
+  std::size_t filled = 0;
+  while (file && filled < text.size()) {
+    const ssize_t n = ::read(file.get(), text.data() + filled, text.size() - filled);
+    if (n <= 0 && !(n < 0 && errno == EINTR)) break;
+    if (n > 0) filled += static_cast<std::size_t>(n);
+  }
+  text.resize(filled);
+  return text;
+}
+
+}  // namespace ddprun

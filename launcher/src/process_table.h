@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// What /proc says about the processes of this machine. Allocates nothing and takes no lock, so that
+// a freshly forked process may use it.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "base/unique_fd.h"
+
+namespace ddprun {
+
+struct ProcessInfo {
+  pid_t pid = 0;
+  pid_t group = 0;
+  pid_t session = 0;
+  bool dead = false;  // a zombie: only its parent still has to reap it
+};
+
+/// Empty when there is no such process.
+std::optional<ProcessInfo> find_process(pid_t pid);
+
+/// Walks over all processes; one that starts or ends meanwhile may be missed.
+class ProcessTable {
+ public:
+  ProcessTable();
+  std::optional<ProcessInfo> next();
+
+ private:
+  pid_t next_pid();
+
+  UniqueFd directory_;
+  std::size_t at_ = 0;
+  std::size_t filled_ = 0;
+  alignas(8) std::array<char, 8192> entries_;
+};
+
+/// Whether the environment that `pid` was started with holds `text`; false when it is not ours to
+/// read.
+bool environment_contains(pid_t pid, std::string_view text);
+
+/// Refers to one process for good: a later process of the same number is not meant. Empty when
+/// there is none.
+UniqueFd open_pidfd(pid_t pid);
+
+/// Sends these signals, in order, to every process of a session. Its leader must not be reaped yet,
+/// else the number may be another's by now.
+void signal_session(pid_t session, std::initializer_list<int> signals);
+
+}  // namespace ddprun

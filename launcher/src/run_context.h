@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// What all attempts of one run share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "console.h"
+#include "loop.h"
+#include "reaper.h"
+#include "signal_state.h"
+#include "spawn_child.h"
+
+namespace ddprun {
+
+/// The order of construction matters: signals as found and the caller's descriptors first, then the
+/// reaper, which must hold nothing that is opened later.
+struct RunContext {
+  explicit RunContext(std::string token)
+      : job_token(std::move(token)),
+        reaper(job_token),
+        console(loop, STDOUT_FILENO, STDERR_FILENO) {}
+
+  SignalState signals;
+  std::vector<int> keep = open_descriptors();  // what a forked function keeps open
+  std::string job_token;
+  Reaper reaper;
+  Loop loop;
+  Console console;
+};
+
+}  // namespace ddprun
