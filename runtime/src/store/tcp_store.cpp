@@ -27,9 +27,12 @@ constexpr std::chrono::milliseconds kReasonTime{1000};
 constexpr std::size_t kWindowBytes = std::size_t{16} << 10;
 
 /// A value that nobody stores.
-std::string make_absent_mark() {
-  std::random_device random;
-  return fmt::format("ddprun-absent-{:08x}{:08x}{:08x}", random(), random(), random());
+const std::string& absent_mark() {
+  static const std::string mark = [] {
+    std::random_device random;
+    return fmt::format("ddprun-absent-{:08x}{:08x}{:08x}", random(), random(), random());
+  }();
+  return mark;
 }
 
 std::string begin(Operation operation) {
@@ -74,7 +77,7 @@ std::string request_of(Operation operation, std::span<const std::string> keys) {
 std::vector<std::optional<std::string>> read_keys(StoreConnection& connection,
                                                   std::span<const std::string> keys,
                                                   Deadline deadline) {
-  const std::string absent = make_absent_mark();
+  const std::string& absent = absent_mark();
   std::vector<std::optional<std::string>> values;
   for (std::size_t sent = 0; values.size() < keys.size();) {
     std::string requests;

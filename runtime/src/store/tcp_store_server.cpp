@@ -35,7 +35,9 @@ using Descriptor = asio::posix::stream_descriptor;
 
 // Out of descriptors or memory: connections wait in the backlog meanwhile.
 constexpr auto kAcceptPause = std::chrono::milliseconds(200);
+// Others are served in between.
 constexpr int kAcceptsPerTurn = 64;
+constexpr int kReadsPerTurn = 8;
 
 struct Connection {
   Connection(asio::io_context& io, UniqueFd fd, StoreMap& map, StoreMap::WaiterId connection_id)
@@ -104,6 +106,7 @@ class TcpStoreServer::Impl {
   void await_readable(const ConnectionPtr& connection);
   void await_writable(const ConnectionPtr& connection);
   void on_readable(const ConnectionPtr& connection);
+  bool receive(const ConnectionPtr& connection);
   void answer(const ConnectionPtr& connection);
   void tell_others();
   void tell(StoreMap::WaiterId id, const std::function<void(StoreSession&)>& put);
@@ -211,18 +214,27 @@ void TcpStoreServer::Impl::await_writable(const ConnectionPtr& connection) {
 }
 
 void TcpStoreServer::Impl::on_readable(const ConnectionPtr& connection) {
-  const ssize_t n =
-      ::recv(connection->socket.native_handle(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-    drop(connection);
-    return;
-  }
-  if (n > 0) {
-    guard(connection, [&] {
-      connection->session.receive({buffer_.data(), static_cast<std::size_t>(n)});
-    });
+  // PyTorch's clients send a request in pieces: the rest of one is often there a moment later.
+  for (int i = 0; i < kReadsPerTurn && receive(connection); ++i) {
+    if (!connection->session.is_mid_request()) break;
   }
   answer(connection);
+}
+
+/// False when nothing came.
+bool TcpStoreServer::Impl::receive(const ConnectionPtr& connection) {
+  if (!connection->socket.is_open()) return false;
+  const ssize_t n =
+      ::recv(connection->socket.native_handle(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    drop(connection);
+    return false;
+  }
+  guard(connection, [&] {
+    connection->session.receive({buffer_.data(), static_cast<std::size_t>(n)});
+  });
+  return true;
 }
 
 /// Sends what the client can take and goes on listening to it when it is not behind.
