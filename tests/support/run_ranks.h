@@ -3,12 +3,12 @@
 // caller, with its rank. Inside fn use CHECK or throw; REQUIRE would abort the run.
 #pragma once
 
+#include <ddprun/error.h>
+
 #include <exception>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <ddprun/error.h>
 
 namespace ddprun::test {
 

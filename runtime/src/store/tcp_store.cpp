@@ -3,6 +3,8 @@
 #include <ddprun/error.h>
 #include <ddprun/tcp_store.h>
 
+#include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <random>
 #include <type_traits>
@@ -108,6 +110,50 @@ std::vector<std::string> missing_keys(StoreConnection& connection,
   }
   return missing;
 }
+
+/// Lets one thread at a time use the connection, in the order in which they came: one that polls
+/// must not keep the others out.
+class Turns {
+ public:
+  bool take(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t ticket = next_ticket_++;
+    queue_.push_back(ticket);
+    const auto is_first = [&] { return queue_.front() == ticket; };
+    while (!is_first() && !deadline.expired())
+      moved_.wait_for(lock, deadline.remaining(), is_first);
+    if (is_first()) return true;
+    std::erase(queue_, ticket);
+    return false;
+  }
+
+  void give_back() {
+    const std::lock_guard lock(mutex_);
+    queue_.pop_front();
+    moved_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::deque<std::uint64_t> queue_;  // guarded by mutex_; the first has the connection
+  std::uint64_t next_ticket_ = 0;    // guarded by mutex_
+};
+
+class Turn {
+ public:
+  Turn(Turns& turns, Deadline deadline) : turns_(turns), granted_(turns.take(deadline)) {}
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (granted_) turns_.give_back();
+  }
+  bool granted() const { return granted_; }
+
+ private:
+  Turns& turns_;
+  const bool granted_;
+};
 
 class TcpStore final : public Store {
  public:
@@ -219,22 +265,20 @@ class TcpStore final : public Store {
 
   const TcpStoreOptions options_;
   const std::string server_;
-  std::timed_mutex mutex_;
-  StoreConnection connection_;  // guarded by mutex_
+  Turns turns_;
+  StoreConnection connection_;  // of whoever has the turn
 };
 
 /// Runs fn(connection) alone, and says in every error what was asked of whom.
 template <class Fn>
 std::invoke_result_t<Fn, StoreConnection&> TcpStore::with_connection(std::string_view operation,
                                                                      Deadline deadline, Fn fn) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  while (!lock.try_lock_for(deadline.remaining())) {
-    if (deadline.expired())
-      throw TimeoutError(
-          fmt::format("[store] {}: another thread uses this connection to {}; give "
-                      "a thread that waits long its own store",
-                      operation, server_));
-  }
+  const Turn turn(turns_, deadline);
+  if (!turn.granted())
+    throw TimeoutError(
+        fmt::format("[store] {}: another thread uses this connection to {}; give a "
+                    "thread that waits long its own store",
+                    operation, server_));
   try {
     return fn(connection_);
   } catch (const TimeoutError&) {
@@ -294,7 +338,8 @@ void TcpStore::throw_if_no_number(std::string_view key) {
     const std::string wanted(key);
     value = std::move(read_keys(fresh, {&wanted, 1}, deadline)[0]);
     if (!value || parse_counter(*value)) return;
-    const std::lock_guard lock(mutex_);
+    const Turn turn(turns_, deadline);
+    if (!turn.granted()) return;
     connection_ = std::move(fresh);
   } catch (const Error&) {
     return;  // the first error is the one to report
