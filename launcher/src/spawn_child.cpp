@@ -107,13 +107,17 @@ int execute(const ExecImage& image) {
   return error;
 }
 
+void flush_output() {
+  std::cout.flush();
+  std::fflush(nullptr);
+}
+
 [[noreturn]] void call_function(const ChildPlan& plan, const ExecImage& image,
                                 const std::vector<int>& close) {
   for (const int fd : close) ::close(fd);
   ::environ = const_cast<char**>(image.environment.data());
   const int code = plan.function();
-  std::cout.flush();
-  std::fflush(nullptr);
+  flush_output();
   ::_exit(code >= 0 && code <= 255 ? code : 1);  // 256 would look like success
 }
 
@@ -184,6 +188,7 @@ Child spawn_child(const ChildPlan& plan, const SignalState& found) {
   const ExecImage image(plan);
   auto [read_end, write_end] = open_pipe();
   const std::vector<int> close = descriptors_to_close(plan);
+  if (plan.argv.empty()) flush_output();  // else the child would write what we have buffered, too
   const pid_t launcher = ::getpid();
 
   Child child;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// What the user reads after a failure: report, tail of stderr, exit status, error record.
+#include "report.h"
+
+#include <csignal>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "error_file.h"
+#include "log_sink.h"
+
+using namespace ddprun;
+
+namespace {
+
+RankFailure failure(int rank, ExitStatus status) {
+  RankFailure made;
+  made.rank = rank;
+  made.local_rank = rank;
+  made.pid = 100 + rank;
+  made.status = status;
+  made.after = std::chrono::milliseconds(1234);
+  return made;
+}
+
+}  // namespace
+
+TEST_SUITE("launcher") {
+  TEST_CASE("ExitStatus: in words and as the shell's number") {
+    CHECK(ExitStatus{}.ok());
+    const ExitStatus code{.signaled = false, .value = 137, .core_dumped = false};
+    CHECK(code.text() == "exit code 137");
+    CHECK(code.code() == 137);
+    const ExitStatus signal{.signaled = true, .value = SIGSEGV, .core_dumped = true};
+    CHECK(signal.text() == "signal SIGSEGV (11), core dumped");
+    CHECK(signal.code() == 139);
+  }
+
+  TEST_CASE("Report: the first failure comes last, with all that is known") {
+    RunResult result;
+    result.exit_code = 3;
+    result.failures = {failure(5, {.signaled = false, .value = 3, .core_dumped = false}),
+                       failure(1, {.signaled = true, .value = SIGABRT, .core_dumped = false})};
+    result.failures[0].stderr_tail = "opening\nbad device 73";
+    result.failures[0].stderr_path = "/logs/attempt_0/5/stderr.log";
+    result.failures[0].exception_type = "std::runtime_error";
+    result.failures[0].exception_text = "bad device";
+    CHECK(format_report(result) ==
+          "[ddprun] after the first failure: rank 1: signal SIGABRT (6) after 1.234 s\n"
+          "[ddprun] first failure: rank 5 (local rank 5, pid 105, attempt 0): exit code 3 after "
+          "1.234 s\n"
+          "[ddprun]   how we know: its process ended by itself\n"
+          "[ddprun]   exception: std::runtime_error: bad device\n"
+          "[ddprun]   the end of its stderr:\n"
+          "    opening\n"
+          "    bad device 73\n"
+          "[ddprun]   log: /logs/attempt_0/5/stderr.log\n");
+  }
+
+  TEST_CASE("Report: a SIGKILL says that its sender is not known, and claims no cause") {
+    RunResult result;
+    result.failures = {failure(0, {.signaled = true, .value = SIGKILL, .core_dumped = false})};
+    CHECK(format_report(result).find("the sender is not known") != std::string::npos);
+  }
+
+  TEST_CASE("Report: nothing after success, one line when nothing could be started") {
+    CHECK(format_report({}).empty());
+    RunResult result;
+    result.error = "[launch] ./x: not found";
+    CHECK(format_report(result) == "ddprun: [launch] ./x: not found\n");
+  }
+
+  TEST_CASE("LogTail: keeps the last bytes, and gives the last lines") {
+    LogTail tail;
+    CHECK(tail.last_lines(20, 1000).empty());
+    tail.append("a\nb\nc\n");
+    CHECK(tail.last_lines(2, 1000) == "b\nc");
+    CHECK(tail.last_lines(3, 1000) == "a\nb\nc");
+    CHECK(tail.last_lines(9, 1000) == "a\nb\nc");
+    CHECK(tail.last_lines(9, 3) == "b\nc");
+    for (int i = 0; i < 100'000; ++i) tail.append("line " + std::to_string(i) + "\n");
+    CHECK(tail.last_lines(1, 1000) == "line 99999");
+    CHECK(tail.last_lines(1'000'000, 1'000'000).size() <= 2 * LogTail::kKept);
+    CHECK(tail.last_lines(1'000'000, 1'000'000).size() >= LogTail::kKept / 2);
+  }
+
+  TEST_CASE("Error record: PyTorch's two forms are read") {
+    const auto nested = parse_error_record(
+        R"({"message": {"message": "ValueError: no: it is 7", "extraInfo": {"timestamp": "1"}}})");
+    CHECK(nested.type == "ValueError");
+    CHECK(nested.text == "no: it is 7");
+    const auto flat = parse_error_record(R"({"message": "std::bad_alloc: out", "timestamp": 1})");
+    CHECK(flat.type == "std::bad_alloc");
+    CHECK(flat.text == "out");
+    CHECK(parse_error_record(R"({"message": "KeyboardInterrupt"})").type == "KeyboardInterrupt");
+  }
+
+  TEST_CASE("Error record: missing, cut off or something else is no record") {
+    for (const char* text : {"", "{", R"({"message": {"mess)", "[]", "7", R"({"message": 7})",
+                             R"({"other": "x"})", R"({"message": {"other": "x"}})", "\xff\xfe"})
+      CHECK_MESSAGE(parse_error_record(text).type.empty(), text);
+  }
+}
