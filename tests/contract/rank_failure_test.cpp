@@ -3,13 +3,16 @@
 // processes.
 #include <ddprun/error.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/rank_processes.h"
@@ -22,12 +25,12 @@ using std::chrono::seconds;
 namespace {
 
 #if defined(__OPTIMIZE__)
-constexpr std::int64_t kNoticedUs = 200'000;
 constexpr int kRounds = 20;
 #else
-constexpr std::int64_t kNoticedUs = 2'000'000;
 constexpr int kRounds = 4;
 #endif
+constexpr std::int64_t kPromisedUs = 2'000'000;
+constexpr std::int64_t kUsualUs = 200'000;  // of the median: a busy machine may delay any one
 constexpr seconds kPatience(20);
 constexpr std::size_t kCount = 20'000;
 
@@ -59,6 +62,7 @@ std::size_t entries_in(const char* folder) {
 TEST_SUITE("collectives") {
   TEST_CASE("ProcessGroup: a killed rank is named by all others soon, and nothing is left of it") {
     const auto before = entries_in("/dev/shm");
+    std::vector<std::int64_t> noticed_us;
     for (int round = 0; round < kRounds; ++round) {
       const int n = 2 + round % 3;
       const int victim = round % n;
@@ -72,9 +76,13 @@ TEST_SUITE("collectives") {
         CHECK(failure.type == "RemoteError");
         CHECK_MESSAGE(failure.rank == victim, failure.text);
         CHECK(failure.text.find("has ended") != std::string::npos);
-        CHECK(failure.at_us - killed < kNoticedUs);
+        CHECK(failure.at_us - killed < kPromisedUs);
+        noticed_us.push_back(failure.at_us - killed);
       }
     }
+    const auto middle = noticed_us.begin() + static_cast<std::ptrdiff_t>(noticed_us.size() / 2);
+    std::nth_element(noticed_us.begin(), middle, noticed_us.end());
+    CHECK(*middle < kUsualUs);
     CHECK(entries_in("/dev/shm") == before);
   }
 
@@ -101,7 +109,7 @@ TEST_SUITE("collectives") {
         const auto failure = Failure::parse(ranks.hear(r, Deadline::after(kPatience)));
         CHECK(failure.type == "RemoteError");
         CHECK(failure.rank == 1);
-        CHECK(failure.at_us - killed < kNoticedUs);
+        CHECK(failure.at_us - killed < kPromisedUs);
         if (i == 0) first = failure.text;
         CHECK(failure.text == first);
       }
@@ -120,7 +128,7 @@ TEST_SUITE("collectives") {
       CHECK_MESSAGE(failure.text.find("rank 2 has not arrived within 1500 ms") != std::string::npos,
                     failure.text);
       CHECK(failure.at_us - stopped > 1'000'000);
-      CHECK(failure.at_us - stopped < 1'500'000 + kNoticedUs);
+      CHECK(failure.at_us - stopped < 1'500'000 + kPromisedUs);
     }
     ranks.signal(2, SIGCONT);
     const auto failure = Failure::parse(ranks.hear(2, Deadline::after(kPatience)));
@@ -171,6 +179,23 @@ TEST_SUITE("collectives") {
         CHECK_MESSAGE(failure.rank == leaver, failure.text);
         CHECK_MESSAGE(failure.text.find("has left the group") != std::string::npos, failure.text);
       }
+    }
+  }
+
+  TEST_CASE("ProcessGroup: a forked child that ends with a copy of the group disturbs nobody") {
+    RankProcesses ranks(2, kPatience, [](ProcessGroup& group, const Voice& voice) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        { const ProcessGroup copy = std::move(group); }
+        ::_exit(0);
+      }
+      int status = -1;
+      ::waitpid(child, &status, 0);
+      voice.say(std::to_string(status) + " " + std::to_string(group.mean(group.rank())));
+    });
+    for (int r = 0; r < 2; ++r) {
+      CHECK(ranks.hear(r, Deadline::after(kPatience)) == "0 0.500000");
+      CHECK(ranks.wait(r) == 0);
     }
   }
 

@@ -22,6 +22,7 @@ enum class ReduceOp : std::uint8_t { sum, avg, min, max };
 /// What ProcessGroup decided about one call.
 struct Operation {
   std::uint64_t sequence = 0;  // counts from 1, the same on all ranks
+  Deadline::Clock::time_point start{};  // when it was called
   Deadline deadline = Deadline::never();
   bool async_op = false;  // false: the caller waits for the Work at once
   Stream after{};

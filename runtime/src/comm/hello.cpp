@@ -12,6 +12,7 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +21,6 @@
 namespace ddprun {
 namespace {
 
-constexpr std::string_view kVersion = "0.1.0";
 constexpr auto kFields = {&Hello::version,  &Hello::size,    &Hello::backend, &Hello::machine,
                           &Hello::hostname, &Hello::address, &Hello::cores};
 
@@ -92,8 +92,8 @@ void require_equal(std::string_view what, int rank, const std::string& theirs,
 }  // namespace
 
 Hello Hello::of_this_process(int size, std::string backend, std::string address) {
-  return {std::string(kVersion), std::to_string(size), std::move(backend), this_machine(),
-          this_host(),           std::move(address),   allowed_cores()};
+  return {DDPRUN_VERSION, std::to_string(size), std::move(backend), this_machine(),
+          this_host(),    std::move(address),   allowed_cores()};
 }
 
 std::vector<Hello> exchange_hellos(Store& store, int rank, const Hello& own,

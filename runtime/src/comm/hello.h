@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include <sched.h>
-
 namespace ddprun {
 
 struct Hello {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -42,6 +43,12 @@ void require_arguments(const Store* store, int rank, int size, const ProcessGrou
   if (options.timeout <= std::chrono::milliseconds(0))
     throw UsageError(
         fmt::format("[process_group] timeout {} ms must be more than 0", options.timeout.count()));
+}
+
+template <class Impl>
+Impl& in_use(const std::unique_ptr<Impl>& impl) {
+  if (!impl) throw UsageError("[process_group] this group has been moved from; use the new one");
+  return *impl;
 }
 
 }  // namespace
@@ -87,6 +94,8 @@ struct ProcessGroup::Impl {
       const std::lock_guard lock(mutex);
       operation.sequence = ++sequence;
       operation.deadline = Deadline::after(timeout);
+      operation.start = operation.deadline.is_never() ? Deadline::Clock::now()
+                                                      : operation.deadline.at() - timeout;
       return call(std::as_const(operation));
     }();
     if (!async_op) work.wait();  // bounded by the operation's deadline
@@ -121,36 +130,38 @@ ProcessGroup::~ProcessGroup() {
   if (impl_ && impl_->process != ::getpid()) static_cast<void>(impl_.release());
 }
 
-int ProcessGroup::rank() const { return impl_->rank; }
-int ProcessGroup::size() const { return impl_->size; }
-Device ProcessGroup::device() const { return impl_->backend->device(); }
-std::string_view ProcessGroup::backend() const { return impl_->backend->name(); }
+int ProcessGroup::rank() const { return in_use(impl_).rank; }
+int ProcessGroup::size() const { return in_use(impl_).size; }
+Device ProcessGroup::device() const { return in_use(impl_).backend->device(); }
+std::string_view ProcessGroup::backend() const { return in_use(impl_).backend->name(); }
 
 Work ProcessGroup::all_reduce(TensorView buffer, ReduceOp op, Stream after, bool async_op) {
-  impl_->require_buffer("all_reduce", buffer);
+  Impl& impl = in_use(impl_);
+  impl.require_buffer("all_reduce", buffer);
   if (op == ReduceOp::avg && !floating(buffer.dtype))
     throw UsageError(fmt::format(
         "[process_group] all_reduce: avg of {} is not a whole number; use sum and divide, or f64",
         name_of(buffer.dtype)));
-  return impl_->submit(
-      &impl_->all_reduce, buffer.bytes(), after, async_op,
-      [&](const auto& operation) { return impl_->backend->all_reduce(buffer, op, operation); });
+  return impl.submit(&impl.all_reduce, buffer.bytes(), after, async_op, [&](const auto& operation) {
+    return impl.backend->all_reduce(buffer, op, operation);
+  });
 }
 
 Work ProcessGroup::broadcast(TensorView buffer, int root, Stream after, bool async_op) {
-  impl_->require_buffer("broadcast", buffer);
-  if (root < 0 || root >= impl_->size)
-    throw UsageError(
-        fmt::format("[process_group] broadcast: invalid root rank {}, must be in 0..{}", root,
-                    impl_->size - 1));
-  return impl_->submit(
-      &impl_->broadcast, buffer.bytes(), after, async_op,
-      [&](const auto& operation) { return impl_->backend->broadcast(buffer, root, operation); });
+  Impl& impl = in_use(impl_);
+  impl.require_buffer("broadcast", buffer);
+  if (root < 0 || root >= impl.size)
+    throw UsageError(fmt::format(
+        "[process_group] broadcast: invalid root rank {}, must be in 0..{}", root, impl.size - 1));
+  return impl.submit(&impl.broadcast, buffer.bytes(), after, async_op, [&](const auto& operation) {
+    return impl.backend->broadcast(buffer, root, operation);
+  });
 }
 
 void ProcessGroup::barrier() {
-  impl_->submit(&impl_->barrier, 0, {}, false,
-                [&](const auto& operation) { return impl_->backend->barrier(operation); });
+  Impl& impl = in_use(impl_);
+  impl.submit(&impl.barrier, 0, {}, false,
+              [&](const auto& operation) { return impl.backend->barrier(operation); });
 }
 
 double ProcessGroup::mean(double value) {
@@ -159,17 +170,19 @@ double ProcessGroup::mean(double value) {
 }
 
 std::shared_ptr<std::byte[]> ProcessGroup::allocate(std::size_t bytes) {
+  Impl& impl = in_use(impl_);
   std::shared_ptr<std::byte[]> memory;
-  impl_->submit(nullptr, bytes, {}, false, [&](const auto& operation) {
-    return impl_->backend->allocate(bytes, memory, operation);
+  impl.submit(nullptr, bytes, {}, false, [&](const auto& operation) {
+    return impl.backend->allocate(bytes, memory, operation);
   });
   return memory;
 }
 
 GroupStats ProcessGroup::stats() const {
-  return {impl_->all_reduce.read(), impl_->broadcast.read(), impl_->barrier.read()};
+  const Impl& impl = in_use(impl_);
+  return {impl.all_reduce.read(), impl.broadcast.read(), impl.barrier.read()};
 }
 
-void ProcessGroup::abort(std::string_view reason) { impl_->backend->abort(reason); }
+void ProcessGroup::abort(std::string_view reason) { in_use(impl_).backend->abort(reason); }
 
 }  // namespace ddprun

@@ -2,14 +2,20 @@
 // The communication thread; see work_queue.h.
 #include "comm/work_queue.h"
 
+#include <csignal>
 #include <utility>
 
 #include <pthread.h>
 
 namespace ddprun {
 
-WorkQueue::WorkQueue(std::function<void()> first, std::function<void()> last)
-    : thread_([this, first = std::move(first), last = std::move(last)] { loop(first, last); }) {
+WorkQueue::WorkQueue(std::function<void()> first, std::function<void()> last) {
+  sigset_t all, old;  // signals are for the program's threads
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &old);
+  thread_ =
+      std::thread([this, first = std::move(first), last = std::move(last)] { loop(first, last); });
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   ::pthread_setname_np(thread_.native_handle(), "ddprun-comm");
   run({.async_op = true}, [](Where) {}).wait();  // until `first` has run
 }

@@ -62,7 +62,7 @@ class WorkQueue {
   template <class F>
   void run_now(const Operation& operation, F& task, Where where) {
     if (first_error_) std::rethrow_exception(first_error_);
-    const auto start = Deadline::Clock::now();
+    const auto start = where == Where::caller ? operation.start : Deadline::Clock::now();
     try {
       task(where);
     } catch (...) {

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/cpu/processor.h"
+
 namespace ddprun {
 namespace {
 
@@ -30,7 +32,7 @@ Collectives::Collectives(Doorbell& doorbell, std::vector<std::shared_ptr<Segment
     : doorbell_(doorbell),
       slots_(std::move(slots)),
       combining_(doorbell.size() > cores),
-      kernels_(reduce_kernels()),
+      kernels_(*usable_reduce_kernels().back()),
       inputs_(static_cast<std::size_t>(doorbell.size())) {}
 
 void Collectives::barrier() { all_reduce({}, ReduceOp::sum); }

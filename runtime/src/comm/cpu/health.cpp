@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <fmt/core.h>
-#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -103,8 +102,10 @@ void init_lifeline(Page& page) {
 Health::Health(int rank, std::vector<Page*> pages, const std::vector<pid_t>& pids,
                std::chrono::milliseconds timeout)
     : rank_(rank), pages_(std::move(pages)), central_(pages_[0]->central), timeout_(timeout) {
-  for (const pid_t pid : pids)
+  for (const pid_t pid : pids) {
     processes_.emplace_back(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
+    watched_.push_back({processes_.back().get(), POLLIN, 0});
+  }
 }
 
 void Health::begin(const Call& call, std::uint64_t sequence, std::uint32_t step) {
@@ -121,13 +122,15 @@ std::optional<int> Health::find_dead() {
   for (std::size_t r = 0; r < pages_.size(); ++r) {
     if (static_cast<int>(r) == rank_) continue;
     const int held = ::pthread_mutex_trylock(&pages_[r]->lifeline);
+    if (held == EBUSY) continue;
     if (held == 0 || held == EOWNERDEAD) ::pthread_mutex_unlock(&pages_[r]->lifeline);
-    if (held == 0) continue;
-    if (held != EBUSY) return static_cast<int>(r);
-    pollfd process{processes_[r].get(), POLLIN, 0};
-    if (process.fd >= 0 && ::poll(&process, 1, 0) > 0) return static_cast<int>(r);
+    if (held != 0) return static_cast<int>(r);
+    watched_[r].fd = -1;
   }
-  return std::nullopt;
+  if (::poll(watched_.data(), watched_.size(), 0) <= 0) return std::nullopt;
+  const auto ended = std::find_if(watched_.begin(), watched_.end(),
+                                  [](const pollfd& process) { return process.revents != 0; });
+  return static_cast<int>(ended - watched_.begin());
 }
 
 void Health::record(int rank, Cause cause) {

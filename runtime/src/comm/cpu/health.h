@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include "base/unique_fd.h"
@@ -57,6 +58,7 @@ class Health {
   std::vector<Page*> pages_;
   Central& central_;
   std::vector<UniqueFd> processes_;  // pidfds, by rank
+  std::vector<pollfd> watched_;      // of them; -1 for ranks that have left in order
   std::chrono::milliseconds timeout_;
   std::atomic<bool> reason_given_{false};
   Call call_;

@@ -28,14 +28,4 @@ struct ReduceKernels {
   SwapSlot swap_slot;
 };
 
-/// The tables this machine can run, slowest first; `count` receives how many.
-const ReduceKernels* const* usable_reduce_kernels(std::size_t& count);
-
-/// The fastest of them.
-inline const ReduceKernels& reduce_kernels() {
-  std::size_t count = 0;
-  const ReduceKernels* const* tables = usable_reduce_kernels(count);
-  return *tables[count - 1];
-}
-
 }  // namespace ddprun

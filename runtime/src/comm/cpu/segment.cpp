@@ -67,19 +67,25 @@ std::byte* map_file(int fd, std::size_t bytes) {
   }
   if (before > 0) ::munmap(start, before);
   if (slack > before) ::munmap(data + length, slack - before);
-  if (huge(bytes)) ::madvise(data, length, MADV_HUGEPAGE);  // else small pages: slower, not wrong
+  if (huge(bytes)) ::madvise(data, length, MADV_HUGEPAGE);
   return data;
 }
 
-// fallocate before 5.14: reserves as well, but in small pages.
+// Where the kernel gives huge pages only on demand (its default for shared memory): one small page
+// each, to be collapsed, costs a twentieth of filling all small pages first.
+void make_pages_huge(std::byte* data, std::size_t length) {
+  for (std::size_t at = 0; at < length; at += kHugePage)
+    ::madvise(data + at, page_size(), kPopulateWrite);
+  ::madvise(data, length, kCollapse);
+}
+
 void make_resident(int fd, std::byte* data, std::size_t bytes) {
   const std::size_t length = length_of(bytes);
-  if (::madvise(data, length, kPopulateWrite) != 0) {
-    if (errno != EINVAL) refuse(bytes, "reserving it", errno);
-    if (::fallocate(fd, 0, 0, static_cast<off_t>(length)) != 0)
-      refuse(bytes, "reserving it", errno);
-  }
-  if (huge(bytes)) ::madvise(data, length, kCollapse);  // when the kernel gave small pages
+  if (huge(bytes)) make_pages_huge(data, length);  // else small pages: slower, not wrong
+  if (::madvise(data, length, kPopulateWrite) == 0) return;
+  if (errno != EINVAL) refuse(bytes, "reserving it", errno);
+  if (::fallocate(fd, 0, 0, static_cast<off_t>(length)) != 0)  // Linux before 5.14
+    refuse(bytes, "reserving it", errno);
 }
 
 }  // namespace

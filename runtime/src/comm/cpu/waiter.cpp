@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "comm/cpu/processor.h"
 
 namespace ddprun {
 namespace {
@@ -24,14 +27,6 @@ constexpr int kLongestBan = 512;
 constexpr int kMeetingsBeforeSpread = 16;
 constexpr microseconds kSpreadGap(1000);
 constexpr microseconds kLongestSpreadGap(1'000'000);
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb");
-#endif
-}
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, milliseconds limit) {
   const timespec relative{limit.count() / 1000, (limit.count() % 1000) * 1'000'000};
@@ -94,7 +89,7 @@ void Waiter::wait_slowly(Target target) {
     const Missing missing = look(target, cpu);
     if (missing.rank < 0) return;
     if (!missing.on_this_cpu) {
-      for (int i = 0; i < 32 && !missing.flag->reached(target.want); ++i) pause_cpu();
+      for (int i = 0; i < 32 && !missing.flag->reached(target.want); ++i) pause_core();
       if (round % 8 != 0) continue;  // a look at the clock costs as much as this
       const auto now = Clock::now();
       if (spinning_since == Clock::time_point{}) spinning_since = now;
