@@ -79,7 +79,7 @@ RunResult Agent::run() {
       context_.console.say(fmt::format("logs: {}", result_.log_dir.string()));
     watch_signals();
     for (const Action& action : supervisor_.begin()) perform(action);
-    if (supervisor_.state() != Supervisor::State::finished) context_.loop.run();
+    context_.loop.run();
   } catch (const std::exception& error) {
     result_.exit_code = exit_code_of(error);
     result_.error = error.what();
@@ -114,7 +114,7 @@ void Agent::on_stop_signal(int number) {
   context_.console.say(fmt::format("received {}{}, {} {}", signal_name(number),
                                    again ? " again" : "", again ? "killing" : "stopping",
                                    count_workers(running)));
-  handle(StopSignal{number});
+  post(StopSignal{number});
 }
 
 void Agent::on_job_control(int number) {
@@ -122,12 +122,21 @@ void Agent::on_job_control(int number) {
   if (number == SIGTSTP) ::raise(SIGSTOP);
 }
 
-/// Events that come while one is handled wait for their turn.
+/// Every event has a turn of the loop to itself: its actions may end the group that reports it.
+void Agent::post(Event event) {
+  context_.loop.post([this, event = std::move(event)] { handle(event); });
+}
+
 void Agent::handle(const Event& event) {
-  events_.push_back(event);
-  if (events_.size() > 1) return;
-  for (; !events_.empty(); events_.pop_front())
-    for (const Action& action : supervisor_.step(events_.front())) perform(action);
+  const bool was_running = supervisor_.state() == Supervisor::State::running;
+  const auto actions = supervisor_.step(event);
+  if (was_running && supervisor_.failures().size() == 1) {
+    const auto& first = supervisor_.failures().front();
+    context_.console.say(fmt::format("rank {} failed: {}; stopping {}",
+                                     round_.first_rank + first.local_rank, first.status.text(),
+                                     count_workers(group_->running())));
+  }
+  for (const Action& action : actions) perform(action);
 }
 
 void Agent::perform(const Action& action) {
@@ -172,15 +181,16 @@ void Agent::start_attempt() {
     }
     group_ = std::make_unique<WorkerGroup>(
         context_, std::move(specs),
-        WorkerGroup::Handlers{
-            [this](int local_rank, ExitStatus status) { on_exit(local_rank, status); },
-            [this] { handle(GroupGone{}); }});
+        WorkerGroup::Handlers{[this](int local_rank, ExitStatus status) {
+                                post(WorkerExited{local_rank, status});
+                              },
+                              [this] { post(GroupGone{}); }});
     host_store();  // a forked function must not inherit a thread's locks
-    handle(Started{});
+    post(Started{});
   } catch (const Error& error) {
     group_.reset();
     result_.error = error.what();
-    handle(StartFailed{exit_code_of(error)});
+    post(StartFailed{exit_code_of(error)});
   }
 }
 
@@ -190,22 +200,13 @@ void Agent::host_store() {
   store_ = std::make_unique<TcpStoreServer>(std::move(round_.listener));
 }
 
-void Agent::on_exit(int local_rank, ExitStatus status) {
-  const bool first = supervisor_.state() == Supervisor::State::running && !status.ok();
-  if (first)
-    context_.console.say(fmt::format("rank {} failed: {}; stopping {}",
-                                     round_.first_rank + local_rank, status.text(),
-                                     count_workers(group_->running())));
-  handle(WorkerExited{local_rank, status});
-}
-
 void Agent::end_grace() {
   context_.console.say(
       fmt::format("{} did not end within {:g} s (--shutdown_timeout): {}; killing",
                   count_workers(group_->running()),
                   std::chrono::duration<double>(config_.stop.shutdown_timeout).count(),
                   group_->describe_running()));
-  handle(GraceOver{});
+  post(GraceOver{});
 }
 
 void Agent::finish(int exit_code) {

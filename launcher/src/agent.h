@@ -6,7 +6,6 @@
 #include <ddprun/launch.h>
 #include <ddprun/record.h>
 
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -33,13 +32,13 @@ class Agent {
   void report(const RunResult& result);
 
  private:
+  void post(Event event);
   void handle(const Event& event);
   void perform(const Action& action);
   void start_attempt();
   void start_failed(int exit_code, const std::string& error);
   void host_store();
   void watch_signals();
-  void on_exit(int local_rank, ExitStatus status);
   void on_stop_signal(int number);
   void on_job_control(int number);
   void end_grace();
@@ -51,7 +50,6 @@ class Agent {
   Round round_;
   Supervisor supervisor_;
   RunResult result_;
-  std::deque<Event> events_;
   std::unique_ptr<TcpStoreServer> store_;
   std::unique_ptr<WorkerGroup> group_;
   std::vector<Loop::Watch> signals_;

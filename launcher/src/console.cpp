@@ -79,7 +79,7 @@ void Console::print(std::string_view text) {
 void Console::on_changed(Channel& changed) {
   const char* name = &changed == &out_ ? "stdout" : same_ ? "stdout and stderr" : "stderr";
   if (changed.stream.error() != 0 && !std::exchange(changed.warned, true)) {
-    if (&changed == &out_)
+    if (&changed == &out_)  // the other one can say it
       say(fmt::format("warning: {} takes nothing any more ({}); the ranks go on", name,
                       std::strerror(changed.stream.error())));
   } else if (!changed.stream.lost() && changed.left_out > 0) {

@@ -55,6 +55,7 @@ bool ConsoleStream::write_some() {
   }
   waiting_.erase(0, error_ ? waiting_.size() : done);
   if (done > 0) patience_.reset();
+  if (error_ && !std::exchange(reported_, true)) changed_();
   return waiting_.empty();
 }
 

@@ -49,6 +49,7 @@ class ConsoleStream {
   bool socket_ = false;
   bool stuck_ = false;
   int error_ = 0;
+  bool reported_ = false;  // the error, to changed_
   std::string waiting_;
   Loop::Callback changed_;
   Loop::Watch writable_;

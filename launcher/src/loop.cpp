@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -100,6 +101,8 @@ void Loop::run() {
 }
 
 void Loop::stop() { impl_->context.stop(); }
+
+void Loop::post(Callback callback) { asio::post(impl_->context, std::move(callback)); }
 
 Loop::Watch Loop::when_readable(int fd, Callback callback) {
   return start<DescriptorWatch>(impl_->context, fd, WaitType::wait_read, std::move(callback));

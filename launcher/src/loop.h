@@ -11,7 +11,8 @@
 
 namespace ddprun {
 
-/// Threads: one thread constructs, runs and destroys it; every callback runs on it.
+/// Threads: one thread constructs, runs and destroys it; every callback runs on it. post() alone
+/// may come from any thread.
 class Loop {
  public:
   using Callback = std::function<void()>;
@@ -56,6 +57,8 @@ class Loop {
   /// Blocks: until stop(). An exception of a callback comes out of here.
   void run();
   void stop();
+  /// Calls back in a turn of its own, after what was posted before.
+  void post(Callback callback);
 
   /// Calls back each time `fd` can be read (also at end of file) or written. The registration
   /// stands when this returns, and descriptors are served in the order they became ready.

@@ -75,11 +75,10 @@ void Process::check_session() {
   if (reaped_) return;
   members_.clear();
   ProcessTable table;
-  while (const auto process = table.next()) {
-    if (process->session != child_.pid || process->dead) continue;
-    UniqueFd pidfd = open_pidfd(process->pid);
-    const auto again = find_process(process->pid);  // the number may have changed hands
-    if (!pidfd || !again || again->session != child_.pid) continue;
+  while (const pid_t pid = table.next()) {
+    if (::getsid(pid) != child_.pid || !is_alive(pid)) continue;
+    UniqueFd pidfd = open_pidfd(pid);
+    if (!pidfd || ::getsid(pid) != child_.pid) continue;  // the number has changed hands
     if (killing_) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     auto watch = loop_.when_readable(pidfd.get(), [this] { check_session(); });
     members_.push_back({std::move(pidfd), std::move(watch)});

@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-constexpr int kFieldsAfterName = 18;  // state(3) .. num_threads(20)
+constexpr int kFieldsToThreads = 17;  // ppid(4) .. num_threads(20)
 
 /// "/proc/<pid>/<name>", without a formatter that might allocate.
 struct ProcPath {
@@ -33,39 +33,29 @@ UniqueFd open_proc(pid_t pid, std::string_view name) {
   return UniqueFd(::open(ProcPath(pid, name).text, O_RDONLY | O_CLOEXEC));
 }
 
-/// The fields after "pid (name) "; the name may hold anything, also ") ".
-std::optional<ProcessInfo> parse_stat(pid_t pid, std::string_view stat) {
-  const auto name_end = stat.rfind(')');
-  if (name_end == std::string_view::npos || name_end + 3 >= stat.size()) return std::nullopt;
-  const char state = stat[name_end + 2];
-  long fields[kFieldsAfterName] = {};
-  const char* at = stat.data() + name_end + 3;
-  const char* const end = stat.data() + stat.size();
-  for (int i = 1; i < kFieldsAfterName && at < end; ++i)
-    at = std::from_chars(at + 1, end, fields[i]).ptr;
-  ProcessInfo info;
-  info.pid = pid;
-  info.group = static_cast<pid_t>(fields[2]);
-  info.session = static_cast<pid_t>(fields[3]);
-  // A first thread that ended while others run looks like a zombie but for the thread count.
-  info.dead = (state == 'Z' && fields[17] <= 1) || state == 'X';
-  return info;
-}
-
 }  // namespace
 
-std::optional<ProcessInfo> find_process(pid_t pid) {
+bool is_alive(pid_t pid) {
   const UniqueFd file = open_proc(pid, "stat");
-  if (!file) return std::nullopt;
   std::array<char, 1024> text;
-  const ssize_t n = ::read(file.get(), text.data(), text.size());
-  if (n <= 0) return std::nullopt;
-  return parse_stat(pid, {text.data(), static_cast<std::size_t>(n)});
+  const ssize_t n = file ? ::read(file.get(), text.data(), text.size()) : 0;
+  if (n <= 0) return false;
+  const std::string_view stat(text.data(), static_cast<std::size_t>(n));
+  const auto name_end = stat.rfind(')');  // the name may hold anything, also ") "
+  if (name_end == std::string_view::npos || name_end + 2 >= stat.size()) return false;
+  const char state = stat[name_end + 2];
+  if (state != 'Z') return state != 'X';
+  // A first thread that ended while others run looks like a zombie but for the thread count.
+  const char* at = stat.data() + name_end + 3;
+  long field = 0;
+  for (int i = 0; i < kFieldsToThreads; ++i)
+    at = std::from_chars(at + 1, stat.data() + stat.size(), field).ptr;
+  return field > 1;
 }
 
 ProcessTable::ProcessTable() : directory_(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
 
-pid_t ProcessTable::next_pid() {
+pid_t ProcessTable::next() {
   for (;;) {
     if (at_ >= filled_) {
       const long n = ::syscall(SYS_getdents64, directory_.get(), entries_.data(), entries_.size());
@@ -79,12 +69,6 @@ pid_t ProcessTable::next_pid() {
     const char* name = entry->d_name;
     if (std::from_chars(name, name + std::strlen(name), pid).ec == std::errc()) return pid;
   }
-}
-
-std::optional<ProcessInfo> ProcessTable::next() {
-  while (const pid_t pid = next_pid())
-    if (auto info = find_process(pid)) return info;
-  return std::nullopt;
 }
 
 bool environment_contains(pid_t pid, std::string_view text) {
@@ -109,9 +93,9 @@ UniqueFd open_pidfd(pid_t pid) {
 void signal_session(pid_t session, std::initializer_list<int> signals) {
   for (const int signal : signals) ::kill(-session, signal);  // the leader's group, at one stroke
   ProcessTable table;
-  while (const auto process = table.next())
-    if (process->session == session && process->group != session && !process->dead)
-      for (const int signal : signals) ::kill(process->pid, signal);
+  while (const pid_t pid = table.next())
+    if (::getsid(pid) == session && ::getpgid(pid) != session)
+      for (const int signal : signals) ::kill(pid, signal);
 }
 
 }  // namespace ddprun

@@ -67,11 +67,12 @@ class Sessions {
 UniqueFd kill_job(Sessions& sessions, std::string_view variable) {
   UniqueFd killed;
   ProcessTable table;
-  while (const auto process = table.next()) {
-    if (process->dead || process->pid == ::getpid()) continue;
-    if (!sessions.contain(process->session) && !environment_contains(process->pid, variable))
-      continue;
-    UniqueFd pidfd = open_pidfd(process->pid);
+  while (const pid_t pid = table.next()) {
+    const pid_t session = ::getsid(pid);
+    if (session <= 0 || pid == ::getpid()) continue;  // 0: the kernel's threads
+    if (!sessions.contain(session) && !environment_contains(pid, variable)) continue;
+    if (!is_alive(pid)) continue;
+    UniqueFd pidfd = open_pidfd(pid);
     if (pidfd && ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0)
       killed = std::move(pidfd);
   }

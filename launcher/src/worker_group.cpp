@@ -44,8 +44,8 @@ struct WorkerGroup::Worker {
 
 namespace {
 
-LogPump::Targets targets_of(RunContext& context, const StreamPlan& plan,
-                            const WorkerSpec& spec, const char* file) {
+LogPump::Targets targets_of(RunContext& context, const StreamPlan& plan, const WorkerSpec& spec,
+                            const char* file) {
   LogPump::Targets targets;
   if (plan.file)
     targets.file.emplace(spec.log_dir / file, [&context, rank = spec.env.rank](auto text) {

@@ -43,9 +43,9 @@ class Marked {
   std::set<int> processes() const {
     std::set<int> found;
     ProcessTable table;
-    while (const auto process = table.next())
-      if (!process->dead && environment_contains(process->pid, "DDPRUN_TEST_MARK=" + value_))
-        found.insert(process->pid);
+    while (const pid_t pid = table.next())
+      if (environment_contains(pid, "DDPRUN_TEST_MARK=" + value_) && is_alive(pid))
+        found.insert(pid);
     return found;
   }
 

@@ -75,7 +75,7 @@ TEST_SUITE("launcher") {
       const std::string pid = std::to_string(program.pid());
       std::ifstream children("/proc/" + pid + "/task/" + pid + "/children");
       for (int child = 0; children >> child;)
-        if (const auto process = ddprun::find_process(child); process && process->dead) return true;
+        if (!ddprun::is_alive(child)) return true;
       return false;
     };
     const auto deadline = ddprun::Deadline::after(10s);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include <fmt/format.h>
@@ -54,9 +53,10 @@ std::string broadcast_text(ProcessGroup& group, const std::string& own, int root
   group.broadcast(view(length), root);
   const auto size = static_cast<std::size_t>(length[0]);
   std::vector<std::int64_t> words((size + sizeof(std::int64_t) - 1) / sizeof(std::int64_t));
-  if (group.rank() == root) std::memcpy(words.data(), own.data(), size);
+  auto* const bytes = reinterpret_cast<char*>(words.data());
+  if (group.rank() == root) std::ranges::copy(own, bytes);
   group.broadcast(view(words), root);
-  return {reinterpret_cast<const char*>(words.data()), size};
+  return {bytes, size};
 }
 
 // Largest side first; of equally large ones that with the lowest rank.

@@ -64,6 +64,7 @@ void Reducer::mark_ready(std::size_t i, Stream after) {
         group_.rank(), i, names_[i]));
   marked_[i] = true;
   --missing_[bucket_of_[i]];
+  last_after_ = after;
   launch_complete_buckets(after);
 }
 
@@ -71,6 +72,10 @@ void Reducer::synchronize(Stream stream) {
   std::exception_ptr error;
   try {
     require_all_marked();
+    // Nothing is left to overlap with, and the communication thread would take longer to wake up
+    // than a small all-reduce.
+    launched_.push_back(
+        group_.all_reduce(memory(buckets_.size() - 1), ReduceOp::avg, last_after_, false));
   } catch (const Error&) {
     error = std::current_exception();
   }
@@ -86,7 +91,7 @@ void Reducer::synchronize(Stream stream) {
 }
 
 void Reducer::launch_complete_buckets(Stream after) {
-  while (launched_.size() < buckets_.size() && missing_[launched_.size()] == 0)
+  while (launched_.size() + 1 < buckets_.size() && missing_[launched_.size()] == 0)
     launched_.push_back(group_.all_reduce(memory(launched_.size()), ReduceOp::avg, after, true));
 }
 

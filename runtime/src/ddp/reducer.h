@@ -2,7 +2,8 @@
 // Counts which gradients are ready and starts the all-reduce of every bucket as soon as it may.
 //
 // Rule: bucket k starts when it is complete and k-1 has started. Ranks may finish gradients in
-// different orders; the collectives have the same order on all of them all the same.
+// different orders; the collectives have the same order on all of them all the same. The last
+// bucket is reduced by synchronize() itself.
 #pragma once
 
 #include <ddprun/export.h>
@@ -35,7 +36,7 @@ class DDPRUN_API Reducer {
 
   /// Throws: UsageError when i is out of range or already marked in this step.
   void mark_ready(std::size_t i, Stream after);
-  /// Waits for every bucket and begins the next step, also when it throws.
+  /// Reduces the last bucket, waits for all of them and begins the next step, also when it throws.
   /// Throws: UsageError naming the unmarked parameters, after aborting the group; the error of the
   ///         first bucket that failed.
   void synchronize(Stream stream);
@@ -54,6 +55,7 @@ class DDPRUN_API Reducer {
   std::vector<bool> marked_;             // by parameter, in this step
   std::vector<std::size_t> missing_;     // by bucket: gradients not marked yet
   std::vector<Work> launched_;           // buckets 0..size-1 have been started
+  Stream last_after_{};                  // of the latest mark
 };
 
 }  // namespace ddprun

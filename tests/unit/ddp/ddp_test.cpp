@@ -11,6 +11,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -162,17 +163,25 @@ TEST_SUITE("ddp") {
     const auto store = make_hash_store();
     run_ranks(2, [&](int rank) {
       ProcessGroup group(store, rank, 2);
-      Model model(Shapes{{4}, {4}});
+      Model model(Shapes{{4}, {4}, {4}});
       DistributedDataParallel ddp(group, model.parameters, {.bucket_bytes = 1});
-      const auto operations = [&] { return group.stats().all_reduce.operations; };
-      const auto before = operations();
-      model.backward(0, rank, 0);
-      ddp.mark_ready(0);  // the second bucket: it has to wait for the first
-      CHECK(operations() == before);
-      model.backward(1, rank, 0);
-      ddp.mark_ready(1);
-      CHECK(operations() == before + 2);
+      const auto before = group.stats().all_reduce;
+      const auto started = [&] { return group.stats().all_reduce.operations - before.operations; };
+      const auto mark = [&](std::size_t i) {
+        model.backward(i, rank, 0);
+        ddp.mark_ready(i);
+      };
+      mark(1);  // the second bucket has to wait for the first
+      CHECK(started() == 0);
+      mark(2);
+      CHECK(started() == 2);
+      const auto deadline = Deadline::after(std::chrono::seconds(20));
+      while (group.stats().all_reduce.time == before.time && !deadline.expired())
+        std::this_thread::yield();
+      CHECK(group.stats().all_reduce.time > before.time);  // done, and nobody has waited for it
+      mark(0);
       ddp.synchronize();
+      CHECK(started() == 3);
       CHECK(model.has_mean(2, 0));
     });
   }
@@ -184,13 +193,15 @@ TEST_SUITE("ddp") {
       Model model(Shapes{{4}, {4}, {4}});
       DistributedDataParallel ddp(group, model.parameters, {.bucket_bytes = 1, .order = {1, 2, 0}});
       const auto before = group.stats().all_reduce.operations;
+      const auto started = [&] { return group.stats().all_reduce.operations - before; };
       ddp.mark_ready(1);
-      CHECK(group.stats().all_reduce.operations == before + 1);
+      CHECK(started() == 1);
       ddp.mark_ready(0);
-      CHECK(group.stats().all_reduce.operations == before + 1);
+      CHECK(started() == 1);
       ddp.mark_ready(2);
-      CHECK(group.stats().all_reduce.operations == before + 3);
+      CHECK(started() == 2);
       ddp.synchronize();
+      CHECK(started() == 3);
     });
   }
 
