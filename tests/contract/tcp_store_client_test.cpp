@@ -102,6 +102,31 @@ TEST_SUITE("store") {
     CHECK(connect(port, 20s)->get("k", soon()) == "v");
   }
 
+  TEST_CASE("TcpStore: connect tries again when the server closes it before it has answered") {
+    // As a kernel does whose backlog is full.
+    UniqueFd listener = listen_tcp("127.0.0.1", 0);
+    const auto port = local_port(listener.get());
+    std::jthread client([&] { CHECK(connect(port, 20s)->add("n", 1) == 1); });
+    for (int i = 0; i < 3; ++i) {
+      pollfd entry{listener.get(), POLLIN, 0};
+      REQUIRE(::poll(&entry, 1, 10'000) == 1);
+      UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+    }
+    const TcpStoreServer server(std::move(listener));
+    client.join();
+  }
+
+  TEST_CASE("TcpStore: connect tries again when a connection gets no answer") {
+    UniqueFd listener = listen_tcp("127.0.0.1", 0);
+    const auto port = local_port(listener.get());
+    std::jthread client([&] { CHECK(connect(port, 20s)->add("n", 1) == 1); });
+    pollfd entry{listener.get(), POLLIN, 0};
+    REQUIRE(::poll(&entry, 1, 10'000) == 1);
+    const UniqueFd silent(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const TcpStoreServer server(std::move(listener));
+    client.join();
+  }
+
   TEST_CASE("TcpStore: connect to nobody ends at its deadline and names the address") {
     UniqueFd listener = listen_tcp("127.0.0.1", 0);
     const auto port = local_port(listener.get());
