@@ -1,9 +1,9 @@
 # Sourced by examples/run.sh and tests/run.sh: installs what the build needs and is missing, and nothing else.
 #   need_packages NAME...   returns when all are there; a machine that has them asks no network.
 
-build_packages=(g++ cmake ninja-build git pkg-config libcli11-dev libspdlog-dev libfmt-dev libboost1.81-dev
-                doctest-dev nlohmann-json3-dev zlib1g-dev libopenblas-dev)
-test_packages=(python3 python3-torch python3-numpy strace)
+build_packages=(g++ cmake ninja-build git libcli11-dev libspdlog-dev libfmt-dev libboost1.81-dev
+                doctest-dev nlohmann-json3-dev zlib1g-dev libopenblas-dev python3)
+test_packages=(python3-torch python3-numpy)
 
 need_packages() {
   local missing=() name

@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "config_check.h"
 #include "run_directory.h"
 #include "worker_spec.h"
 
@@ -74,6 +75,7 @@ std::string summary(const LaunchConfig& config, const Round& round,
 }  // namespace
 
 std::string describe(const LaunchConfig& config) {
+  check_config(config);
   const Round round = expected_round(config.nodes);
   const auto run_dir = run_directory_pattern(config, round.run_id);
   std::string text = summary(config, round, run_dir);

@@ -74,7 +74,7 @@ std::string help_text() {
       "A program that ends in .py runs under $PYTHON_EXEC or python3; what follows it is its "
       "own.\n";
   for (const auto& [group, heading] : kHeadings) {
-    text += fmt::format("\n{}\n", heading);
+    text += fmt::format("\n{}: {}\n", name_of(group), heading);
     for (const Option& option : option_table())
       if (option.group == group) text += entry(syntax_of(option), help_of(option));
   }

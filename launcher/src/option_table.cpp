@@ -195,6 +195,22 @@ std::string pet_variable(std::string_view name) {
 
 }  // namespace
 
+std::string_view name_of(OptionGroup group) {
+  switch (group) {
+    case OptionGroup::program:
+      return "program";
+    case OptionGroup::nodes:
+      return "nodes";
+    case OptionGroup::logs:
+      return "logs";
+    case OptionGroup::stop:
+      return "stop";
+    case OptionGroup::about:
+      return "about";
+  }
+  return "?";
+}
+
 std::string Option::variable() const {
   return group == OptionGroup::about ? "" : pet_variable(name);
 }

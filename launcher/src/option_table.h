@@ -17,6 +17,9 @@ namespace ddprun {
 /// they have no PET_* variable and no key in conf/default.toml.
 enum class OptionGroup { program, nodes, logs, stop, about };
 
+/// "nodes": the group in --help and its table in conf/default.toml.
+std::string_view name_of(OptionGroup group);
+
 struct Option {
   std::string_view name;               // "nproc_per_node"; a dash means the same as an underscore
   char short_name = 0;                 // 'r': -r as well

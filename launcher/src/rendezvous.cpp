@@ -25,8 +25,8 @@ UniqueFd listen_for_store(const NodesConfig& nodes) {
       return listen_tcp(nodes.master_addr, *nodes.master_port);
     } catch (const ConnectionError& e) {
       throw ConnectionError(fmt::format(
-          "[rendezvous] {}:{} cannot be had, from another job? Choose another with --master_port, "
-          "or 0 for any ({})",
+          "[rendezvous] {}:{} cannot be used (another job has it?); choose another with "
+          "--master_port, or 0 for any: {}",
           nodes.master_addr, *nodes.master_port, e.what()));
     }
   }

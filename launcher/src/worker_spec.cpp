@@ -67,7 +67,9 @@ WorkerEnv worker_env(const LaunchConfig& config, const Round& round, int attempt
 /// An OpenMP program would take every CPU in every rank; one thread, which is torchrun's choice,
 /// leaves most of them idle. Empty: one rank, which may have them all.
 std::string omp_threads(int local_world_size) {
-  return local_world_size > 1 ? std::to_string(std::max(1, usable_cpus() / local_world_size)) : "";
+  if (local_world_size == 1) return "";
+  static const int cpus = usable_cpus();  // reads files: once, not once a rank
+  return std::to_string(std::max(1, cpus / local_world_size));
 }
 
 }  // namespace

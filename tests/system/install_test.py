@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Installs the build into a temporary prefix, builds the README's program against it as an outside project, and runs it
-three ways. The README's text must be that program, letter for letter.
+by hand and under the installed ddprun.
 usage: install_test.py BUILD_DIR SOURCE_DIR"""
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,16 +19,12 @@ def run(*command, **kw):
 
 
 def expect_sums(what, output, ranks):
-    want = sum(range(1, ranks + 1))
-    lines = [line for line in output.splitlines() if re.search(rf"\b{want}\b", line)]
+    """Every rank prints the number of ranks and the sum of their numbers."""
+    want = f": {ranks} {sum(range(ranks))}"
+    lines = [line for line in output.splitlines() if line.endswith(want)]
     if len(lines) != ranks:
-        sys.exit(f"{what}: expected {ranks} lines with the sum {want}, got:\n{output}")
+        sys.exit(f"{what}: expected {ranks} lines that end in '{want}', got:\n{output}")
 
-
-program = (source / "examples/all_reduce/main.cpp").read_text()
-blocks = re.findall(r"```cpp\n(.*?)```", (source / "README.md").read_text(), re.S)
-if program not in blocks:
-    sys.exit("README.md does not show examples/all_reduce/main.cpp as it is")
 
 with tempfile.TemporaryDirectory(prefix="ddprun-install-") as scratch:
     scratch = pathlib.Path(scratch)
@@ -37,7 +32,7 @@ with tempfile.TemporaryDirectory(prefix="ddprun-install-") as scratch:
     run("cmake", "--install", build, "--prefix", prefix)
     project.mkdir()
     (project / "CMakeLists.txt").write_text((source / "tests/outside_project/CMakeLists.txt").read_text())
-    (project / "main.cpp").write_text(program)
+    (project / "main.cpp").write_text((source / "examples/all_reduce/main.cpp").read_text())
     env = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_"))}
     run("cmake", "-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", env=env)
     run("cmake", "--build", project / "build", env=env)

@@ -4,6 +4,8 @@
 // torchrun's (https://docs.pytorch.org/docs/stable/elastic/run.html).
 #pragma once
 
+#include <ddprun/export.h>
+
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -11,8 +13,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include <ddprun/export.h>
 
 namespace ddprun {
 
@@ -69,7 +69,9 @@ struct CommandLine {
 /// Throws: UsageError, one line, naming the option or variable and its value.
 DDPRUN_API CommandLine parse_command_line(std::span<const char* const> words);
 
-/// For --dry_run: every rank's argv and the variables it gets on top of the environment.
+/// For --dry_run: every rank's argv and the variables it gets on top of the environment, as lines
+/// that a shell takes. Starts, binds and makes nothing.
+/// Throws: UsageError, as run does, when the configuration cannot work.
 DDPRUN_API std::string describe(const LaunchConfig& config);
 
 /// How a process ended, decoded once from its wait status.

@@ -3,16 +3,17 @@
 // fixed its deadline before it calls one of these; a Backend does nothing else than to run it.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <string_view>
-
 #include <ddprun/deadline.h>
 #include <ddprun/export.h>
 #include <ddprun/stream.h>
 #include <ddprun/tensor_view.h>
 #include <ddprun/work.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
 
 namespace ddprun {
 
@@ -21,19 +22,25 @@ enum class ReduceOp : std::uint8_t { sum, avg, min, max };
 /// What ProcessGroup decided about one call.
 struct Operation {
   std::uint64_t sequence = 0;  // counts from 1, the same on all ranks
+  Deadline::Clock::time_point start{};  // when it was called
   Deadline deadline = Deadline::never();
-  bool async_op = false;  // false: return when the data is in place
+  bool async_op = false;  // false: the caller waits for the Work at once
   Stream after{};
+  /// Where the backend adds the time that a thread spends in the operation; null: nowhere.
+  std::atomic<std::int64_t>* nanoseconds = nullptr;
 };
 
+/// A backend orders its operations itself: on a thread, or on a stream of the device.
 /// Threads: called by one thread at a time, in the order of Operation::sequence; abort() from any.
-/// Throws:  nothing for what other ranks do: that is stored in the Work.
+/// Throws:  nothing for what other ranks do: that is stored in the Work. After the first error
+/// every
+///          later Work fails with the same one.
 class DDPRUN_API Backend {
  public:
   Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
-  /// Waits for what is queued, at most until its deadline; then leaves the group.
+  /// What is pending fails with "group destroyed"; other ranks see this one leave.
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
@@ -42,7 +49,9 @@ class DDPRUN_API Backend {
   virtual Work broadcast(TensorView buffer, int root, const Operation& operation) = 0;
   virtual Work barrier(const Operation& operation) = 0;
   /// Memory from which collectives are fastest. Collective: all ranks, same size, same order.
-  virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes, const Operation& operation) = 0;
+  /// `memory` is set when the Work is done.
+  virtual Work allocate(std::size_t bytes, std::shared_ptr<std::byte[]>& memory,
+                        const Operation& operation) = 0;
   /// Fails every pending and later operation, on this rank and soon on all others.
   virtual void abort(std::string_view reason) = 0;
 };

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Averages gradients across ranks while backward is still running.
-// Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
-// https://docs.pytorch.org/docs/stable/notes/ddp.html
+// Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+// 2020. https://docs.pytorch.org/docs/stable/notes/ddp.html
 #pragma once
-
-#include <cstddef>
-#include <memory>
-#include <span>
-#include <vector>
 
 #include <ddprun/deadline.h>
 #include <ddprun/export.h>
 #include <ddprun/process_group.h>
 #include <ddprun/stream.h>
 #include <ddprun/tensor_view.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace ddprun {
 
@@ -28,15 +28,17 @@ struct DdpOptions {
 };
 
 /// Threads: mark_ready and synchronize by one thread at a time; communication runs on the group's
-///          own thread. Owns: the gradient memory; the group and the parameters' values must outlive
-///          it.
+///          own thread.
+/// Owns:    the gradient memory; the group and the parameters' values must outlive it. Destruction
+///          while all-reduces are under way aborts the group.
 class DDPRUN_API DistributedDataParallel {
  public:
   /// Checks that all ranks have the same parameters (names, shapes, dtypes, in the same order),
   /// gives every rank the values of rank 0, allocates the buckets, and points every
   /// parameters[i].grad into them, zeroed.
   /// Blocks: until all ranks have done so.
-  /// Throws: UsageError with the same text on all ranks, naming the first parameter that differs and
+  /// Throws: UsageError with the same text on all ranks, naming the first parameter that differs
+  /// and
   ///         the ranks; UsageError when a parameter's own fields do not fit together.
   DistributedDataParallel(ProcessGroup& group, std::span<Parameter> parameters,
                           DdpOptions options = {});
@@ -44,12 +46,13 @@ class DDPRUN_API DistributedDataParallel {
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;
   ~DistributedDataParallel();
 
-  /// Where backward writes the gradient of parameter i; fixed for life, equal to parameters[i].grad.
+  /// Where backward writes the gradient of parameter i; fixed for life, equal to
+  /// parameters[i].grad.
   TensorView gradient(std::size_t i) const;
 
   /// Backward has finished the gradient of parameter i. When a bucket and all before it are
-  /// complete, its all-reduce starts in the background. Do not touch the gradient afterwards until
-  /// synchronize() has returned.
+  /// complete, its all-reduce starts in the background; that of the last bucket is synchronize()'s.
+  /// Do not touch the gradient afterwards until synchronize() has returned.
   /// Throws: UsageError when i is out of range or was already marked in this step.
   void mark_ready(std::size_t i, Stream after = {});
 

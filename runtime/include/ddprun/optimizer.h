@@ -3,12 +3,12 @@
 // https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html
 #pragma once
 
+#include <ddprun/export.h>
+#include <ddprun/tensor_view.h>
+
 #include <cstddef>
 #include <span>
 #include <vector>
-
-#include <ddprun/export.h>
-#include <ddprun/tensor_view.h>
 
 namespace ddprun {
 
@@ -19,11 +19,13 @@ struct SgdOptions {
 
 /// Stochastic gradient descent: buf = momentum * buf + grad (buf = grad at the first step);
 /// value -= lr * buf.
-/// Shape: f32 or f64 parameters in CPU memory. Owns: one momentum buffer per parameter.
+/// Shape: f32 or f64 parameters in CPU memory.
+/// Owns:  one momentum buffer per parameter; `parameters` must outlive it.
 class DDPRUN_API Sgd {
  public:
   /// Throws: UsageError for a dtype or device it cannot update, naming the parameter.
   Sgd(std::span<Parameter> parameters, SgdOptions options);
+  /// Throws: UsageError for a parameter whose gradient does not fit its value.
   void step();
 
  private:

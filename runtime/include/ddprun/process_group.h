@@ -45,13 +45,15 @@ struct GroupStats {
 /// or stays silent past the deadline is named in the error of every rank that waits for it; after
 /// the first error every later operation of the group fails with the same text.
 ///
-/// Threads: calls may come from any thread, but all ranks must make them in the same order.
+/// Threads: calls may come from any thread, but all ranks must make them in the same order. A call
+///          that blocks keeps those of other threads waiting. Not usable in a forked child.
 class DDPRUN_API ProcessGroup {
  public:
   /// Blocks: until all `size` ranks have arrived in the store, at most options.timeout.
-  /// Owns:   the store is used during construction only, and kept until destruction.
+  /// Owns:   the store is used during construction only, and kept until destruction. It serves one
+  ///         group: give each its own with_prefix(store, name). Null will do for one rank.
   /// Throws: TimeoutError naming the ranks that never arrived; UsageError when ranks disagree on
-  ///         size, backend or machine.
+  ///         size, backend or machine, or have the same number; DeviceError, ConnectionError.
   ProcessGroup(std::shared_ptr<Store> store, int rank, int size, ProcessGroupOptions options = {});
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
@@ -70,8 +72,10 @@ class DDPRUN_API ProcessGroup {
   /// Shape:  same numel and dtype on all ranks; avg needs a floating dtype.
   /// Blocks: until the result is in `buffer`; with async_op it returns at once and the buffer must
   ///         stay untouched until the Work is done.
-  /// Throws: UsageError at once for arguments that cannot be right locally. What other ranks do
-  ///         wrong: here without async_op, from Work::wait() with it.
+  /// Throws: UsageError at once for arguments that cannot be right locally. Here without async_op,
+  ///         from Work::wait() with it: RemoteError naming the rank that died, left, called
+  ///         something else or aborted; TimeoutError naming one that stayed silent. Then the
+  ///         contents of `buffer` are undefined.
   Work all_reduce(TensorView buffer, ReduceOp op = ReduceOp::sum, Stream after = {},
                   bool async_op = false);
 

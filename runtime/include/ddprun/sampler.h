@@ -3,27 +3,30 @@
 // https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler
 #pragma once
 
+#include <ddprun/export.h>
+#include <ddprun/process_group.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include <ddprun/export.h>
-#include <ddprun/process_group.h>
-
 namespace ddprun {
 
 struct SamplerOptions {
   bool shuffle = true;
-  bool drop_last = false;  // false: the first indices are repeated until all ranks have equally many
+  bool drop_last =
+      false;  // false: the first indices are repeated until all ranks have equally many
   std::uint64_t seed = 0;  // the same on all ranks
 };
 
 class DDPRUN_API DistributedSampler {
  public:
-  DistributedSampler(std::size_t dataset_size, const ProcessGroup& group,
-                     SamplerOptions options = {});
-  /// Throws: UsageError unless 0 <= rank < num_replicas.
+  /// For this rank of the group.
+  /// Blocks: until all ranks of the group have made theirs.
+  /// Throws: UsageError on all ranks when data set size, seed or options differ between them.
+  DistributedSampler(std::size_t dataset_size, ProcessGroup& group, SamplerOptions options = {});
+  /// For any rank, without communication. Throws: UsageError unless 0 <= rank < num_replicas.
   DistributedSampler(std::size_t dataset_size, int num_replicas, int rank,
                      SamplerOptions options = {});
 

@@ -18,9 +18,9 @@ namespace ddprun {
 
 /// Units:   keys and values are bytes; any byte may occur, also NUL.
 /// Threads: every call may come from any thread.
-/// Throws:  TimeoutError naming every key that is still missing, the store and the time waited;
-///          ConnectionError when the server cannot be reached or went away; UsageError for a key or
-///          value over the store's limits.
+/// Throws:  TimeoutError naming the keys that are still missing (64 at most), the store and the time
+///          waited; ConnectionError when the server cannot be reached or went away; UsageError for a
+///          key or value over the store's limits.
 class DDPRUN_API Store {
  public:
   Store() = default;
@@ -53,7 +53,8 @@ class DDPRUN_API Store {
   virtual std::vector<std::string> multi_get(std::span<const std::string> keys,
                                              Deadline deadline) = 0;
   virtual void multi_set(std::span<const std::pair<std::string, std::string>> entries) = 0;
-  /// Number of keys in the whole store, whatever prefix this view of it has.
+  /// Number of keys in the whole store, whatever prefix this view of it has; the launchers' own are
+  /// not counted.
   virtual std::int64_t num_keys() = 0;
 };
 

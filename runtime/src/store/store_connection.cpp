@@ -6,6 +6,7 @@
 
 #include <random>
 #include <thread>
+#include <utility>
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -25,25 +26,70 @@ constexpr milliseconds kConnectAttempt{10'000};
 // A full backlog can close a connection right after it was made; a server that does nothing else
 // for this long is not a store.
 constexpr milliseconds kClosingServer{10'000};
+constexpr milliseconds kFirstPatience{1000};
+constexpr milliseconds kLongestPatience{30'000};
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 
-/// Delays that grow from attempt to attempt, each drawn from half to one and a half of its mean,
-/// so that a thousand ranks that start together do not knock together.
-class Backoff {
+/// What the attempts to reach a server have seen so far, and when the next one is due. Delays grow,
+/// each drawn from half to one and a half of its mean, so that a thousand ranks that start together
+/// do not knock together.
+class Attempts {
  public:
-  /// Sleeps, but not past the deadline; false when that has come.
+  explicit Attempts(std::string server) : server_(std::move(server)) {}
+
+  void begin() { connected_ = false; }
+  void connected() { connected_ = true; }
+
+  /// How long to wait for the answer to a greeting. When many connect at once the kernel can drop
+  /// the end of a handshake, and then repeats it ever more rarely: a new connection is faster.
+  milliseconds patience() {
+    return std::exchange(patience_, std::min(patience_ * 2, kLongestPatience));
+  }
+
+  void failed(const Error& error) {
+    cause_ = error.what();
+    silent_ = connected_ && dynamic_cast<const TimeoutError*>(&error) != nullptr;
+    const bool closes = connected_ && !silent_;
+    if (!closes)
+      closing_ = Deadline::never();
+    else if (closing_.is_never())
+      closing_ = Deadline::after(kClosingServer);
+  }
+
+  /// Sleeps, but not past the deadline; false when there is nothing to wait for any more.
   bool pause(Deadline deadline) {
-    if (deadline.expired()) return false;
+    if (closing_.expired()) return false;
     std::uniform_real_distribution<double> factor(0.5, 1.5);
     const milliseconds delay(
-        static_cast<int>(static_cast<double>(mean_.count()) * factor(random_)));
+        static_cast<int>(static_cast<double>(delay_.count()) * factor(random_)));
     std::this_thread::sleep_for(std::min(delay, deadline.remaining()));
-    mean_ = std::min(mean_ * 3 / 2, kLongestDelay);
-    return true;
+    delay_ = std::min(delay_ * 3 / 2, kLongestDelay);
+    return !deadline.expired();
+  }
+
+  [[noreturn]] void give_up() const {
+    if (silent_)
+      throw TimeoutError(
+          fmt::format("[store] connect: {} accepts connections but does not answer: "
+                      "it is stopped, or is not a store; check host and port",
+                      server_));
+    if (!closing_.is_never())
+      throw ConnectionError(
+          fmt::format("[store] connect: {} closes every connection: it is not a "
+                      "store, or that of a PyTorch before 2.5 ({})",
+                      server_, cause_));
+    throw ConnectionError(
+        fmt::format("[store] connect: {} was not reached in time: {}", server_, cause_));
   }
 
  private:
-  milliseconds mean_ = kFirstDelay;
+  const std::string server_;
+  bool connected_ = false;                // the attempt under way has got that far
+  bool silent_ = false;                   // the last attempt got no answer
+  Deadline closing_ = Deadline::never();  // runs while the server accepts and closes
+  std::string cause_;
+  milliseconds patience_ = kFirstPatience;
+  milliseconds delay_ = kFirstDelay;
   std::minstd_rand random_{std::random_device{}()};
 };
 
@@ -57,41 +103,28 @@ std::uint32_t make_nonce() {
 
 StoreConnection::StoreConnection(const std::string& host, std::uint16_t port, Deadline deadline)
     : buffer_(kBufferBytes) {
-  const std::string server = host_and_port(host, port);
-  Backoff backoff;
-  Deadline closing = Deadline::never();  // runs while the server accepts and closes
-  std::string cause;
+  Attempts attempts(host_and_port(host, port));
   do {
-    bool connected = false;
     try {
+      attempts.begin();
       fd_ = connect_tcp(host, port, min(deadline, Deadline::after(kConnectAttempt)));
-      connected = true;
-      greet(deadline);
+      attempts.connected();
+      greet(min(deadline, Deadline::after(attempts.patience())));
       return;
     } catch (const ProtocolError& e) {
-      throw ConnectionError(fmt::format(
-          "[store] connect: {} is not a store: {}; check host and port", server, e.what()));
-    } catch (const TimeoutError&) {
-      throw TimeoutError(
-          fmt::format("[store] connect: {} accepts connections but does not "
-                      "answer: it is stopped, or is not a store; check host and port",
-                      server));
-    } catch (const ConnectionError& e) {
-      cause = e.what();
-      if (!connected) closing = Deadline::never();
-      if (connected && closing.is_never()) closing = Deadline::after(kClosingServer);
+      throw ConnectionError(
+          fmt::format("[store] connect: {} is not a store: {}; check host and "
+                      "port",
+                      host_and_port(host, port), e.what()));
+    } catch (const Error& e) {
+      attempts.failed(e);
     }
-  } while (!closing.expired() && backoff.pause(deadline));
-  if (!closing.is_never())
-    throw ConnectionError(
-        fmt::format("[store] connect: {} closes every connection: it is not a "
-                    "store, or that of a PyTorch before 2.5 ({})",
-                    server, cause));
-  throw ConnectionError(
-      fmt::format("[store] connect: {} was not reached in time: {}", server, cause));
+  } while (attempts.pause(deadline));
+  attempts.give_up();
 }
 
 void StoreConnection::greet(Deadline deadline) {
+  lost_ = false;
   received_ = {};
   std::string hello;
   put_opcode(hello, Dialect::torch_2x, Operation::validate);

@@ -24,6 +24,8 @@ class StoreSession {
 
   /// Applies what the client sent, when wants_input(). Throws: ProtocolError: close it.
   void receive(std::string_view bytes);
+  /// Has a request begun that is not complete yet?
+  bool is_mid_request() const { return reader_.is_mid_request(); }
   bool wants_input() const { return held_.empty() && unsent().size() <= kMaxUnsentBytes; }
 
   /// Answers to be sent, then sent(): how many bytes of them have been. Throws: ProtocolError.

@@ -3,6 +3,8 @@
 #include <ddprun/error.h>
 #include <ddprun/tcp_store.h>
 
+#include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <random>
 #include <type_traits>
@@ -25,9 +27,12 @@ constexpr std::chrono::milliseconds kReasonTime{1000};
 constexpr std::size_t kWindowBytes = std::size_t{16} << 10;
 
 /// A value that nobody stores.
-std::string make_absent_mark() {
-  std::random_device random;
-  return fmt::format("ddprun-absent-{:08x}{:08x}{:08x}", random(), random(), random());
+const std::string& absent_mark() {
+  static const std::string mark = [] {
+    std::random_device random;
+    return fmt::format("ddprun-absent-{:08x}{:08x}{:08x}", random(), random(), random());
+  }();
+  return mark;
 }
 
 std::string begin(Operation operation) {
@@ -72,7 +77,7 @@ std::string request_of(Operation operation, std::span<const std::string> keys) {
 std::vector<std::optional<std::string>> read_keys(StoreConnection& connection,
                                                   std::span<const std::string> keys,
                                                   Deadline deadline) {
-  const std::string absent = make_absent_mark();
+  const std::string& absent = absent_mark();
   std::vector<std::optional<std::string>> values;
   for (std::size_t sent = 0; values.size() < keys.size();) {
     std::string requests;
@@ -108,6 +113,50 @@ std::vector<std::string> missing_keys(StoreConnection& connection,
   }
   return missing;
 }
+
+/// Lets one thread at a time use the connection, in the order in which they came: one that polls
+/// must not keep the others out.
+class Turns {
+ public:
+  bool take(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t ticket = next_ticket_++;
+    queue_.push_back(ticket);
+    const auto is_first = [&] { return queue_.front() == ticket; };
+    while (!is_first() && !deadline.expired())
+      moved_.wait_for(lock, deadline.remaining(), is_first);
+    if (is_first()) return true;
+    std::erase(queue_, ticket);
+    return false;
+  }
+
+  void give_back() {
+    const std::lock_guard lock(mutex_);
+    queue_.pop_front();
+    moved_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::deque<std::uint64_t> queue_;  // guarded by mutex_; the first has the connection
+  std::uint64_t next_ticket_ = 0;    // guarded by mutex_
+};
+
+class Turn {
+ public:
+  Turn(Turns& turns, Deadline deadline) : turns_(turns), granted_(turns.take(deadline)) {}
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (granted_) turns_.give_back();
+  }
+  bool granted() const { return granted_; }
+
+ private:
+  Turns& turns_;
+  const bool granted_;
+};
 
 class TcpStore final : public Store {
  public:
@@ -219,22 +268,20 @@ class TcpStore final : public Store {
 
   const TcpStoreOptions options_;
   const std::string server_;
-  std::timed_mutex mutex_;
-  StoreConnection connection_;  // guarded by mutex_
+  Turns turns_;
+  StoreConnection connection_;  // of whoever has the turn
 };
 
 /// Runs fn(connection) alone, and says in every error what was asked of whom.
 template <class Fn>
 std::invoke_result_t<Fn, StoreConnection&> TcpStore::with_connection(std::string_view operation,
                                                                      Deadline deadline, Fn fn) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  while (!lock.try_lock_for(deadline.remaining())) {
-    if (deadline.expired())
-      throw TimeoutError(
-          fmt::format("[store] {}: another thread uses this connection to {}; give "
-                      "a thread that waits long its own store",
-                      operation, server_));
-  }
+  const Turn turn(turns_, deadline);
+  if (!turn.granted())
+    throw TimeoutError(
+        fmt::format("[store] {}: another thread uses this connection to {}; give a "
+                    "thread that waits long its own store",
+                    operation, server_));
   try {
     return fn(connection_);
   } catch (const TimeoutError&) {
@@ -294,7 +341,8 @@ void TcpStore::throw_if_no_number(std::string_view key) {
     const std::string wanted(key);
     value = std::move(read_keys(fresh, {&wanted, 1}, deadline)[0]);
     if (!value || parse_counter(*value)) return;
-    const std::lock_guard lock(mutex_);
+    const Turn turn(turns_, deadline);
+    if (!turn.granted()) return;
     connection_ = std::move(fresh);
   } catch (const Error&) {
     return;  // the first error is the one to report

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <system_error>
 #include <thread>
 #include <unordered_map>
 
@@ -36,7 +35,9 @@ using Descriptor = asio::posix::stream_descriptor;
 
 // Out of descriptors or memory: connections wait in the backlog meanwhile.
 constexpr auto kAcceptPause = std::chrono::milliseconds(200);
+// Others are served in between.
 constexpr int kAcceptsPerTurn = 64;
+constexpr int kReadsPerTurn = 8;
 
 struct Connection {
   Connection(asio::io_context& io, UniqueFd fd, StoreMap& map, StoreMap::WaiterId connection_id)
@@ -100,10 +101,12 @@ class TcpStoreServer::Impl {
  private:
   void await_clients();
   void accept_clients();
-  bool accept_client();
+  void pause_accepting(const char* cause);
+  void add_client(UniqueFd fd);
   void await_readable(const ConnectionPtr& connection);
   void await_writable(const ConnectionPtr& connection);
   void on_readable(const ConnectionPtr& connection);
+  bool receive(const ConnectionPtr& connection);
   void answer(const ConnectionPtr& connection);
   void tell_others();
   void tell(StoreMap::WaiterId id, const std::function<void(StoreSession&)>& put);
@@ -158,34 +161,38 @@ void TcpStoreServer::Impl::await_clients() {
 }
 
 void TcpStoreServer::Impl::accept_clients() {
-  try {
-    for (int i = 0; i < kAcceptsPerTurn && accept_client(); ++i) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    UniqueFd fd(
+        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) {
+      add_client(std::move(fd));
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return pause_accepting(std::strerror(errno));
     }
-    await_clients();
-  } catch (const std::exception& e) {
-    log_.warn(
-        fmt::format("cannot accept a connection on port {}: {}; trying again", port_, e.what()));
-    accept_timer_.expires_after(kAcceptPause);
-    accept_timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) await_clients();
-    });
   }
+  await_clients();
 }
 
-/// False when nobody is left in the queue.
-bool TcpStoreServer::Impl::accept_client() {
-  UniqueFd fd(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd) {
-    if (errno == EAGAIN) return false;
-    if (errno == EINTR || errno == ECONNABORTED) return true;
-    throw std::system_error(errno, std::generic_category(), "accept");
-  }
+void TcpStoreServer::Impl::pause_accepting(const char* cause) {
+  log_.warn(fmt::format("cannot accept a connection on port {}: {}; trying again", port_, cause));
+  accept_timer_.expires_after(kAcceptPause);
+  accept_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) await_clients();
+  });
+}
+
+void TcpStoreServer::Impl::add_client(UniqueFd fd) {
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const auto connection = std::make_shared<Connection>(io_, std::move(fd), map_, next_id_++);
-  connections_.emplace(connection->id, connection);
-  await_readable(connection);
-  return true;
+  try {
+    const auto connection = std::make_shared<Connection>(io_, std::move(fd), map_, next_id_++);
+    connections_.emplace(connection->id, connection);
+    await_readable(connection);
+  } catch (const std::exception& e) {  // no memory, or no room in epoll: the client tries again
+    log_.warn(fmt::format("closing a new connection on port {}: {}", port_, e.what()));
+  }
 }
 
 void TcpStoreServer::Impl::await_readable(const ConnectionPtr& connection) {
@@ -207,18 +214,27 @@ void TcpStoreServer::Impl::await_writable(const ConnectionPtr& connection) {
 }
 
 void TcpStoreServer::Impl::on_readable(const ConnectionPtr& connection) {
-  const ssize_t n =
-      ::recv(connection->socket.native_handle(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-    drop(connection);
-    return;
-  }
-  if (n > 0) {
-    guard(connection, [&] {
-      connection->session.receive({buffer_.data(), static_cast<std::size_t>(n)});
-    });
+  // PyTorch's clients send a request in pieces: the rest of one is often there a moment later.
+  for (int i = 0; i < kReadsPerTurn && receive(connection); ++i) {
+    if (!connection->session.is_mid_request()) break;
   }
   answer(connection);
+}
+
+/// False when nothing came.
+bool TcpStoreServer::Impl::receive(const ConnectionPtr& connection) {
+  if (!connection->socket.is_open()) return false;
+  const ssize_t n =
+      ::recv(connection->socket.native_handle(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    drop(connection);
+    return false;
+  }
+  guard(connection, [&] {
+    connection->session.receive({buffer_.data(), static_cast<std::size_t>(n)});
+  });
+  return true;
 }
 
 /// Sends what the client can take and goes on listening to it when it is not behind.
@@ -266,6 +282,9 @@ void TcpStoreServer::Impl::guard(const ConnectionPtr& connection, Fn fn) {
     fn();
   } catch (const std::exception& e) {  // ProtocolError, or no memory
     log_.warn(fmt::format("closing the connection from {}: {}", connection->peer, e.what()));
+    const auto earlier = connection->session.unsent();  // answers to requests that were right
+    ::send(connection->socket.native_handle(), earlier.data(), earlier.size(),
+           MSG_DONTWAIT | MSG_NOSIGNAL);
     drop(connection);
   }
 }

@@ -121,6 +121,7 @@ class RequestReader {
   std::optional<Request> read(std::string_view& bytes);
   /// Empty until the first bytes have told it.
   std::optional<Dialect> dialect() const { return dialect_; }
+  bool is_mid_request() const { return message_.has_value(); }
 
  private:
   void read_hello(std::string_view& bytes);
