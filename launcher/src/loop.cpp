@@ -71,6 +71,7 @@ struct SignalWatch final : Loop::Watch::State, std::enable_shared_from_this<Sign
   void cancel() override {
     cancelled = true;
     signals.clear();
+    signals.cancel();  // clear() leaves the wait, which would hold this
   }
 
   asio::signal_set signals;

@@ -98,6 +98,16 @@ class Program {
     return true;
   }
 
+  /// The same on stderr alone: stdout stays unread.
+  bool wait_for_err(std::string_view text, std::size_t times) {
+    UniqueFd unread = std::move(streams_[0].fd);
+    const auto deadline = Deadline::after(std::chrono::seconds(20));
+    while (count(err(), text) < times && read_more(deadline)) {
+    }
+    streams_[0].fd = std::move(unread);
+    return count(err(), text) >= times;
+  }
+
   /// Reads to the end of both streams, then reaps; the shell's number for how it ended.
   /// Throws: std::runtime_error with what it said when it does not end.
   int wait(std::chrono::seconds limit = std::chrono::seconds(30)) {

@@ -191,6 +191,16 @@ TEST_SUITE("launcher") {
     CHECK(silent.wait() == 4);
   }
 
+  TEST_CASE("Logs: a console that nobody reads stops no worker for longer than 5 s") {
+    const TempDir dir;
+    Program program(launch({"--nproc_per_node=2", "--log_dir=" + dir.path().string()},
+                           {"lines:20000", "err:done\\n"}));
+    CHECK(program.wait_for_err("]: done\n", 2));
+    const auto log = only_entry(dir.path()) / "attempt_0" / "1" / "stdout.log";
+    CHECK(split_lines(read_file(log)).size() == 20000);
+    CHECK(program.wait() == 0);
+  }
+
   TEST_CASE("Logs: a full disk is said once per file, and the console has all") {
     const TempDir dir;
     if (::mount("none", dir.path().c_str(), "tmpfs", 0, "size=256k") != 0) {
