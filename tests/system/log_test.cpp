@@ -2,6 +2,7 @@
 // Output of ranks: whole lines, one tag each, nothing lost, files byte for byte, and no console or
 // disk that stops a worker.
 #include <csignal>
+#include <thread>
 
 #include <doctest/doctest.h>
 #include <sys/mount.h>
@@ -69,6 +70,18 @@ TEST_SUITE("launcher") {
       CHECK(split_lines(read_file(log)).size() == 500);
       CHECK(count(program.err(), (log.parent_path() / "stderr.log").string()) == 1);
     }
+  }
+
+  TEST_CASE("Logs: a rank that ended while the console was full is read to its end") {
+    // As much as makes the console wait for its reader, and less than the rank's pipe more.
+    const Marked marked;
+    Program program(launch({"--nproc_per_node=2"}, {"1@lines:4600", "err:done\\n"}));
+    REQUIRE(program.wait_for_err("]: done\n", 2));
+    const auto deadline = ddprun::Deadline::after(20s);
+    while (marked.processes().size() > 2 && !deadline.expired()) std::this_thread::yield();
+    REQUIRE(marked.processes().size() <= 2);  // ddprun and its reaper
+    CHECK(program.wait() == 0);
+    CHECK(count(program.out(), "[rank1]: ") == 4600);
   }
 
   TEST_CASE("Logs: with an exit that waits for all, every rank's lines are there") {
