@@ -73,15 +73,17 @@ TEST_SUITE("launcher") {
   }
 
   TEST_CASE("Logs: a rank that ended while the console was full is read to its end") {
-    // As much as makes the console wait for its reader, and less than the rank's pipe more.
+    // Rank 0 fills the console and waits; what rank 1 writes then stays in its pipe when it ends.
     const Marked marked;
-    Program program(launch({"--nproc_per_node=2"}, {"1@lines:4600", "err:done\\n"}));
-    REQUIRE(program.wait_for_err("]: done\n", 2));
+    Program program(launch({"--nproc_per_node=2"},
+                           {"0@lines:20000", "1@pause:300", "1@lines:500", "1@err:done\\n"}));
+    REQUIRE(program.wait_for_err("]: done\n", 1));
     const auto deadline = ddprun::Deadline::after(20s);
-    while (marked.processes().size() > 2 && !deadline.expired()) std::this_thread::yield();
-    REQUIRE(marked.processes().size() <= 2);  // ddprun and its reaper
+    while (marked.processes().size() > 3 && !deadline.expired()) std::this_thread::yield();
+    CHECK(marked.processes().size() == 3);  // ddprun, its reaper and rank 0
     CHECK(program.wait() == 0);
-    CHECK(count(program.out(), "[rank1]: ") == 4600);
+    CHECK(count(program.out(), "[rank0]: ") == 20000);
+    CHECK(count(program.out(), "[rank1]: ") == 500);
   }
 
   TEST_CASE("Logs: with an exit that waits for all, every rank's lines are there") {
