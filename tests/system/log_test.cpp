@@ -2,6 +2,7 @@
 // Output of ranks: whole lines, one tag each, nothing lost, files byte for byte, and no console or
 // disk that stops a worker.
 #include <csignal>
+#include <thread>
 
 #include <doctest/doctest.h>
 #include <sys/mount.h>
@@ -69,6 +70,20 @@ TEST_SUITE("launcher") {
       CHECK(split_lines(read_file(log)).size() == 500);
       CHECK(count(program.err(), (log.parent_path() / "stderr.log").string()) == 1);
     }
+  }
+
+  TEST_CASE("Logs: a rank that ended while the console was full is read to its end") {
+    // Rank 0 fills the console and waits; what rank 1 writes then stays in its pipe when it ends.
+    const Marked marked;
+    Program program(launch({"--nproc_per_node=2"},
+                           {"0@lines:20000", "1@pause:300", "1@lines:500", "1@err:done\\n"}));
+    REQUIRE(program.wait_for_err("]: done\n", 1));
+    const auto deadline = ddprun::Deadline::after(20s);
+    while (marked.processes().size() > 3 && !deadline.expired()) std::this_thread::yield();
+    CHECK(marked.processes().size() == 3);  // ddprun, its reaper and rank 0
+    CHECK(program.wait() == 0);
+    CHECK(count(program.out(), "[rank0]: ") == 20000);
+    CHECK(count(program.out(), "[rank1]: ") == 500);
   }
 
   TEST_CASE("Logs: with an exit that waits for all, every rank's lines are there") {
