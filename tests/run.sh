@@ -6,13 +6,12 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 . conf/setup.sh
-long=0
+unset DDPRUN_TEST_LONG
 case "${1:-}" in
   "") ;;
-  --long) long=1 ;;
+  --long) export DDPRUN_TEST_LONG=1 ;;
   *) echo "usage: tests/run.sh [--long]" >&2; exit 2 ;;
 esac
-export DDPRUN_TEST_LONG=$long
 
 passed=0 failed=0 table=""
 jobs=${JOBS:-$(nproc)}
@@ -86,7 +85,7 @@ for sanitizer in asan tsan; do
   step "build $sanitizer" build "$sanitizer" --target ddprun_sanitizer_tests
   step "tests $sanitizer" count_tests "$sanitizer" -L 'unit|contract'
 done
-if [ "$long" -eq 1 ]; then
+if [ -n "${DDPRUN_TEST_LONG:-}" ]; then
   step "mutants" python3 tests/mutants/run.py
 fi
 finish 0
