@@ -14,11 +14,10 @@
 #include <string>
 #include <vector>
 
-#include <stdlib.h>
-
 #include "process_table.h"
 #include "support/program.h"
 #include "support/scoped_env.h"
+#include "support/temp_dir.h"
 
 namespace ddprun::test {
 
@@ -66,22 +65,6 @@ class Marked {
   std::string value_ = std::to_string(::getpid()) + "." +
                        std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
   ScopedEnv scope_;
-};
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ddprun_test_XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = pattern;
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline std::string read_file(const std::filesystem::path& path) {
