@@ -152,7 +152,8 @@ TEST_SUITE("collectives") {
     ranks.signal(2, SIGSTOP);
     while (!ranks.silent_for(milliseconds(300)))
       for (int r = 0; r < 4; ++r)
-        while (ranks.said_something(r)) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "step");
+        while (ranks.said_something(r))
+          REQUIRE(ranks.hear(r, Deadline::after(kPatience)) == "step");
     CHECK(ranks.silent_for(milliseconds(700)));
     ranks.signal(2, SIGCONT);
     for (int i = 0; i < 3; ++i)

@@ -39,7 +39,7 @@ def main():
     for name in subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], stdout=subprocess.PIPE, check=True, text=True).stdout.split("\0"):
         if name and (ROOT / name).exists():
             (COPY / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, COPY / name)
+            shutil.copy(ROOT / name, COPY / name)
     run("cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={BUILD}/bin")
     survived = []
     for number, patch in enumerate(patches, 1):

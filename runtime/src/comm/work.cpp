@@ -22,7 +22,8 @@ void WorkState::wait(Deadline deadline) {
     if (deadline.is_never()) {
       finished_.wait(lock, is_done);
     } else if (!finished_.wait_until(lock, deadline.at(), is_done)) {
-      throw TimeoutError("[work] wait: the operation has not finished by the deadline of this wait");
+      throw TimeoutError(
+          "[work] wait: the operation has not finished by the deadline of this wait");
     }
   }
   if (error_) std::rethrow_exception(error_);

@@ -61,7 +61,7 @@ TEST_SUITE("comm") {
     Names names(2);
     const auto silent = connect_as_stranger(names.tokens[0]);
     const auto liar = connect_as_stranger(names.tokens[0]);
-    const std::string greeting(36, '\1');
+    const auto greeting = std::string("\1\0\0\0", 4) + std::string(32, 'x');  // "rank 1"
     CHECK(::send(liar.get(), greeting.data(), greeting.size(), 0) == 36);
     run_ranks(2, [&](int rank) {
       PeerMesh mesh = names.mesh(rank);

@@ -62,12 +62,12 @@ bool Doorbell::last_to_arrive() {
 void Doorbell::ring_done() {
   Central& central = pages_[0]->central;
   central.combiner.store(-1, std::memory_order_relaxed);
-  central.done[step_ & 1].post(step_);
+  central.done.post(combined_);
 }
 
 void Doorbell::wait_done() {
   Central& central = pages_[0]->central;
-  waiter_.wait_done(central.done[step_ & 1], bells_[step_ & 1], central, step_);
+  waiter_.wait_done(central, combined_, bells_[step_ & 1], step_);
 }
 
 }  // namespace ddprun

@@ -138,7 +138,7 @@ void Health::record(int rank, Cause cause) {
   std::uint64_t none = 0;
   central_.failure.compare_exchange_strong(none, mine, std::memory_order_acq_rel);
   for (Page* page : pages_) poison_all(*page);
-  for (LoneFlag& done : central_.done) done.poison();
+  central_.done.poison();
 }
 
 void Health::record_own(Cause cause, std::string_view reason) {
@@ -159,7 +159,7 @@ void Health::fail_difference() { fail(find_majority(calls()).odd, Cause::differs
 
 void Health::leave() {
   poison_all(*pages_[static_cast<std::size_t>(rank_)]);
-  for (LoneFlag& done : central_.done) done.poison();
+  central_.done.poison();
 }
 
 std::string Health::describe(int rank, Cause cause) const {

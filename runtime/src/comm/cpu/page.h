@@ -79,7 +79,9 @@ struct Central {
   alignas(2 * kLine) std::atomic<std::uint64_t> failure{0};   // cause << 32 | rank; set once
   alignas(2 * kLine) std::atomic<std::uint32_t> arrivals{0};  // at operations that are combined
   std::atomic<std::int32_t> combiner{-1};                     // who arrived last
-  LoneFlag done[2];                                           // rung by the combiner
+  // Rung by the combiner with the number of operations combined: not with the step, of which any
+  // number may pass without combining. One is enough: nobody combines n + 1 before all have seen n.
+  LoneFlag done;
 };
 
 constexpr std::size_t kBoxBytes = 32 * 1024;

@@ -48,34 +48,38 @@ void Waiter::wait_one(std::span<Flag* const> flags, int rank, std::uint32_t want
     wait_slowly({flags, want, rank, rank + 1});
 }
 
-void Waiter::wait_done(Flag& done, std::span<Flag* const> flags, const Central& central,
+void Waiter::wait_done(Central& central, std::uint32_t combined, std::span<Flag* const> flags,
                        std::uint32_t want) {
-  if (!done.reached(want))
-    wait_slowly({flags, want, 0, static_cast<int>(flags.size()), &done, &central});
+  if (!central.done.reached(combined))
+    wait_slowly({flags, want, 0, static_cast<int>(flags.size()), &central, combined});
 }
 
 // The first rank that is missing, and whether any missing one was last seen on `cpu`.
 Waiter::Missing Waiter::look(Target& target, int cpu) {
   Missing missing;
-  if (target.done != nullptr && target.done->reached(target.want)) return missing;
+  if (target.done()) return missing;
   for (int r = target.first; r < target.last; ++r) {
     if (r == rank_) continue;
     Flag& flag = *target.flags[static_cast<std::size_t>(r)];
     const auto seq = flag.seq.load(std::memory_order_acquire);
     if (Flag::reached(seq, target.want)) continue;
     if (seq & Flag::kPoison) health_.fail(r, Cause::left);  // or whatever was recorded before
-    if (missing.rank < 0) missing = {r, &flag, false};
+    if (missing.rank < 0) missing = {r, &flag, target.want, false};
     if (flag.cpu.load(std::memory_order_relaxed) == cpu) missing.on_this_cpu = true;
   }
   if (missing.rank >= 0) {
     target.first = missing.rank;
-    if (target.done != nullptr) missing.flag = target.done;
-  } else if (target.done != nullptr && !target.done->reached(target.want)) {
+    if (target.central != nullptr) {
+      missing.flag = &target.central->done;
+      missing.want = target.combined;
+    }
+  } else if (target.central != nullptr && !target.done()) {
     const int combiner = target.central->combiner.load(std::memory_order_relaxed);
     const int arrived_last = combiner < 0 || combiner == rank_ ? (rank_ == 0 ? 1 : 0) : combiner;
     if (health_.failed()) health_.throw_failure();
     Flag& flag = *target.flags[static_cast<std::size_t>(arrived_last)];
-    missing = {arrived_last, target.done, flag.cpu.load(std::memory_order_relaxed) == cpu};
+    missing = {arrived_last, &target.central->done, target.combined,
+               flag.cpu.load(std::memory_order_relaxed) == cpu};
   }
   return missing;
 }
@@ -89,7 +93,7 @@ void Waiter::wait_slowly(Target target) {
     const Missing missing = look(target, cpu);
     if (missing.rank < 0) return;
     if (!missing.on_this_cpu) {
-      for (int i = 0; i < 32 && !missing.flag->reached(target.want); ++i) pause_core();
+      for (int i = 0; i < 32 && !missing.flag->reached(missing.want); ++i) pause_core();
       if (round % 8 != 0) continue;  // a look at the clock costs as much as this
       const auto now = Clock::now();
       if (spinning_since == Clock::time_point{}) spinning_since = now;
@@ -137,7 +141,7 @@ void Waiter::sleep(Target& target, const Missing& missing) {
   Flag& flag = *missing.flag;
   flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const auto seq = flag.seq.load(std::memory_order_seq_cst);
-  if ((seq & Flag::kPoison) == 0 && !Flag::reached(seq, target.want))
+  if ((seq & Flag::kPoison) == 0 && !Flag::reached(seq, missing.want))
     futex_wait(flag.seq, seq, std::min(kSlice, deadline_.remaining()));
   flag.sleepers.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -33,8 +33,8 @@ class Waiter {
   void wait_all(std::span<Flag* const> flags, std::uint32_t want);
   /// Until `rank`'s flag has.
   void wait_one(std::span<Flag* const> flags, int rank, std::uint32_t want);
-  /// Until the last of all to raise its flag has raised `done`.
-  void wait_done(Flag& done, std::span<Flag* const> flags, const Central& central,
+  /// Until central.done has reached `combined`: the last of all whose flag reaches `want` raises it.
+  void wait_done(Central& central, std::uint32_t combined, std::span<Flag* const> flags,
                  std::uint32_t want);
 
  private:
@@ -43,12 +43,15 @@ class Waiter {
     std::uint32_t want;
     int first;  // ranks before it have been seen to arrive
     int last;
-    Flag* done = nullptr;
-    const Central* central = nullptr;
+    Central* central = nullptr;  // null: nobody combines
+    std::uint32_t combined = 0;
+
+    bool done() const { return central != nullptr && central->done.reached(combined); }
   };
   struct Missing {
     int rank = -1;  // -1: none
-    Flag* flag = nullptr;
+    Flag* flag = nullptr;    // what to wait for: this one
+    std::uint32_t want = 0;  // reaching that
     bool on_this_cpu = false;
   };
 
