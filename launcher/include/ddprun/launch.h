@@ -117,7 +117,8 @@ struct RunResult {
 /// and prints the report of a failure to stderr.
 /// Blocks:  until every worker and its descendants are gone.
 /// Threads: the calling thread is the launcher's loop until it returns; it takes over SIGINT,
-///          SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD meanwhile and puts them back.
+///          SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT (those that are ignored
+///          stay ignored), SIGPIPE and SIGCHLD meanwhile, and puts them back.
 DDPRUN_API RunResult run(const LaunchConfig& config);
 
 }  // namespace ddprun

@@ -19,7 +19,9 @@ struct SpawnOptions {
 
 /// Forks `nprocs` ranks of `fn`, hosts their store, supervises them as ddprun does, and says how it
 /// ended. Closures work; memory is copied at the fork, so what `fn` changes is not seen here.
-/// Blocks:  until all ranks and their descendants are gone.
+/// Ranks hold the descriptors that were open at the call and find RANK and the other variables set.
+/// Blocks:  until all ranks and their descendants are gone, except a descendant that began a session
+///          of its own and executed no program: nothing marks it.
 /// Threads: forks all ranks before it starts a thread of its own. Threads of the caller do not exist
 ///          in the ranks: do not hold a lock that fn needs. Ranks end when the calling thread ends.
 /// Throws:  UsageError when nprocs < 1 or CUDA is already initialised in this process (a forked

@@ -13,7 +13,8 @@ namespace ddprun {
 using TrainFn = std::function<int(const WorkerEnv&)>;
 
 /// Returns fn(env). When it throws, writes the exception's type and text to env.error_file in
-/// PyTorch's error.json format (if one is asked for), prints one line to stderr, and returns 1.
+/// PyTorch's error.json format (if one is asked for), prints one line to stderr, and returns 1. A
+/// text over 64 KiB is cut, and says so.
 DDPRUN_API int record(const TrainFn& fn, const WorkerEnv& env);
 
 }  // namespace ddprun
