@@ -198,6 +198,7 @@ void Agent::start_attempt() {
                                        config_.stop.max_restarts));
       store_->start_attempt();
     }
+    if (!function_) check_script(config_.program);
     auto specs = make_worker_specs(config_, round_, attempt, result_.log_dir);
     if (function_) {
       for (WorkerSpec& spec : specs) {

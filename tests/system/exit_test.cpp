@@ -171,7 +171,7 @@ TEST_SUITE("launcher") {
     std::filesystem::create_directory(dir.path() / "package.py");
     fails("./no_such_program", 127, "not found");
     fails("no_such_script.py", 127, "[launch] no_such_script.py: not found");
-    fails((dir.path() / "package.py").string(), 126, "is a directory");
+    fails((dir.path() / "package.py").string(), 126, "is a directory without a __main__.py");
     fails("no_such_program", 127, "not found in PATH");
     fails(not_executable.string(), 126, "Permission denied");
     fails(dir.path().string(), 126, "Permission denied");
