@@ -26,6 +26,9 @@ namespace ddprun {
 namespace {
 
 constexpr std::chrono::seconds kLastWords{5};
+/// For a blamed rank to end by itself. One that fails unwinds, writes its record and is gone in
+/// milliseconds; a second is enough on a loaded machine, and short beside what a failure costs.
+constexpr std::chrono::seconds kSuspicion{1};
 
 std::string random_token() {
   std::array<unsigned char, 16> bytes = {};
@@ -111,9 +114,10 @@ void Agent::watch_signals() {
 void Agent::on_stop_signal(int number) {
   const int running = group_ ? group_->running() : 0;
   const bool again = supervisor_.signal() != 0;
-  context_.console.say(fmt::format("received {}{}, {} {}", signal_name(number),
-                                   again ? " again" : "", again ? "killing" : "stopping",
-                                   count_workers(running)));
+  std::string text = fmt::format("received {}{}", signal_name(number), again ? " again" : "");
+  if (running > 0)
+    text += fmt::format(", {} {}", again ? "killing" : "stopping", count_workers(running));
+  context_.console.say(text);
   post(StopSignal{number});
 }
 
@@ -122,21 +126,42 @@ void Agent::on_job_control(int number) {
   if (number == SIGTSTP) ::raise(SIGSTOP);
 }
 
-/// Every event has a turn of the loop to itself: its actions may end the group that reports it.
+/// An event of the group has a turn of the loop to itself: its actions may end the group. Those of
+/// the timer have one already, and must not come after it was reset.
 void Agent::post(Event event) {
   context_.loop.post([this, event = std::move(event)] { handle(event); });
 }
 
 void Agent::handle(const Event& event) {
-  const bool was_running = supervisor_.state() == Supervisor::State::running;
+  const auto before = supervisor_.state();
+  const int suspect = supervisor_.suspect();
   const auto actions = supervisor_.step(event);
-  if (was_running && supervisor_.failures().size() == 1) {
-    const auto& first = supervisor_.failures().front();
-    context_.console.say(fmt::format("rank {} failed: {}; stopping {}",
-                                     round_.first_rank + first.local_rank, first.status.text(),
-                                     count_workers(group_->running())));
-  }
+  if (before == Supervisor::State::running || before == Supervisor::State::suspecting)
+    explain(before, suspect, event);
   for (const Action& action : actions) perform(action);
+}
+
+/// Why the workers are being stopped, or are not yet.
+void Agent::explain(Supervisor::State before, int suspect, const Event& event) {
+  const auto* exited = std::get_if<WorkerExited>(&event);
+  const bool awaited = before == Supervisor::State::suspecting;
+  std::string text;
+  if (std::holds_alternative<SuspicionOver>(event))
+    text = fmt::format("rank {} did not end within {} s", round_.first_rank + suspect,
+                       kSuspicion.count());
+  else if (exited && awaited && exited->local_rank == suspect && exited->status.ok())
+    text = fmt::format("rank {} ended with exit code 0", round_.first_rank + suspect);
+  else if (exited && !exited->status.ok() && (!awaited || exited->local_rank == suspect))
+    text = fmt::format("rank {} failed: {}", round_.first_rank + exited->local_rank,
+                       exited->status.text());
+  else
+    return;
+  if (supervisor_.state() == Supervisor::State::suspecting)
+    text += fmt::format("; it blames rank {}, which still runs: waiting for that one's end",
+                        round_.first_rank + supervisor_.suspect());
+  else if (group_->running() > 0)
+    text += fmt::format("; stopping {}", count_workers(group_->running()));
+  context_.console.say(text);
 }
 
 void Agent::perform(const Action& action) {
@@ -147,8 +172,11 @@ void Agent::perform(const Action& action) {
     case Action::Kind::stop:
       group_->stop(action.value);
       break;
+    case Action::Kind::start_suspicion:
+      timer_ = context_.loop.after(kSuspicion, [this] { handle(SuspicionOver{}); });
+      break;
     case Action::Kind::start_grace:
-      grace_ = context_.loop.after(config_.stop.shutdown_timeout, [this] { end_grace(); });
+      timer_ = context_.loop.after(config_.stop.shutdown_timeout, [this] { end_grace(); });
       break;
     case Action::Kind::kill:
       group_->kill();
@@ -160,7 +188,7 @@ void Agent::perform(const Action& action) {
 }
 
 void Agent::start_attempt() {
-  grace_.reset();
+  timer_.reset();
   const int attempt = supervisor_.attempt();
   try {
     group_.reset();
@@ -170,6 +198,7 @@ void Agent::start_attempt() {
                                        config_.stop.max_restarts));
       store_->start_attempt();
     }
+    if (!function_) check_script(config_.program);
     auto specs = make_worker_specs(config_, round_, attempt, result_.log_dir);
     if (function_) {
       for (WorkerSpec& spec : specs) {
@@ -182,7 +211,9 @@ void Agent::start_attempt() {
     group_ = std::make_unique<WorkerGroup>(
         context_, std::move(specs),
         WorkerGroup::Handlers{[this](int local_rank, ExitStatus status) {
-                                post(WorkerExited{local_rank, status});
+                                const auto culprit =
+                                    status.ok() ? std::nullopt : group_->culprit(local_rank);
+                                post(WorkerExited{local_rank, status, culprit});
                               },
                               [this] { post(GroupGone{}); }});
     host_store();  // a forked function must not inherit a thread's locks
@@ -201,16 +232,19 @@ void Agent::host_store() {
 }
 
 void Agent::end_grace() {
-  context_.console.say(
-      fmt::format("{} did not end within {:g} s (--shutdown_timeout): {}; killing",
-                  count_workers(group_->running()),
-                  std::chrono::duration<double>(config_.stop.shutdown_timeout).count(),
-                  group_->describe_running()));
-  post(GraceOver{});
+  const std::string late =
+      fmt::format("did not end within {:g} s (--shutdown_timeout)",
+                  std::chrono::duration<double>(config_.stop.shutdown_timeout).count());
+  if (group_->running() > 0)
+    context_.console.say(fmt::format("{} {}: {}; killing", count_workers(group_->running()), late,
+                                     group_->describe_running()));
+  for (const std::string& leftovers : group_->describe_leftovers())
+    context_.console.say(fmt::format("{} {}; killing", leftovers, late));
+  handle(GraceOver{});
 }
 
 void Agent::finish(int exit_code) {
-  grace_.reset();
+  timer_.reset();
   result_.exit_code = exit_code;
   result_.signal = supervisor_.signal();
   for (const auto& failure : supervisor_.failures())

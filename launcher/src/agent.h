@@ -34,6 +34,7 @@ class Agent {
  private:
   void post(Event event);
   void handle(const Event& event);
+  void explain(Supervisor::State before, int suspect, const Event& event);
   void perform(const Action& action);
   void start_attempt();
   void start_failed(int exit_code, const std::string& error);
@@ -53,7 +54,7 @@ class Agent {
   std::unique_ptr<TcpStoreServer> store_;
   std::unique_ptr<WorkerGroup> group_;
   std::vector<Loop::Watch> signals_;
-  Loop::Watch grace_;
+  Loop::Watch timer_;  // of suspicion, then of grace
 };
 
 /// A run as a value, whatever happens; `report`: print a failure's report.

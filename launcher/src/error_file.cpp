@@ -2,13 +2,16 @@
 // Reads error records; see error_file.h.
 #include "error_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/env.h"
@@ -20,6 +23,16 @@ namespace {
 
 constexpr std::size_t kMaxRecord = 1024 * 1024;
 
+std::optional<int> culprit_of(const nlohmann::json& message) {
+  if (!message.is_object() || !message.contains("extraInfo")) return std::nullopt;
+  const auto& extra = message["extraInfo"];
+  if (!extra.is_object() || !extra.contains("remote_rank")) return std::nullopt;
+  if (!extra["remote_rank"].is_string()) return std::nullopt;
+  const auto rank = parse_int(extra["remote_rank"].get_ref<const std::string&>());
+  if (!rank || *rank < 0 || *rank > std::numeric_limits<int>::max()) return std::nullopt;
+  return static_cast<int>(*rank);
+}
+
 }  // namespace
 
 ErrorRecord parse_error_record(const std::string& json) {
@@ -29,9 +42,10 @@ ErrorRecord parse_error_record(const std::string& json) {
   const auto& message = outer.is_object() && outer.contains("message") ? outer["message"] : outer;
   if (!message.is_string()) return {};
   const auto line = message.get<std::string>();
+  const auto culprit = culprit_of(outer);
   const std::size_t colon = line.find(": ");
-  if (colon == std::string::npos) return {.type = line, .text = ""};
-  return {.type = line.substr(0, colon), .text = line.substr(colon + 2)};
+  if (colon == std::string::npos) return {.type = line, .text = "", .culprit = culprit};
+  return {.type = line.substr(0, colon), .text = line.substr(colon + 2), .culprit = culprit};
 }
 
 void forward_error_record(const std::string& json, int exit_code) {
@@ -53,9 +67,11 @@ ErrorFile::ErrorFile(std::filesystem::path path) : path_(std::move(path)) {
 
 std::string ErrorFile::read() const {
   const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  std::string text(kMaxRecord, '\0');
+  struct stat status = {};
+  if (!file || ::fstat(file.get(), &status) != 0) return "";
+  std::string text(std::min(static_cast<std::size_t>(status.st_size), kMaxRecord), '\0');
   std::size_t filled = 0;
-  while (file && filled < text.size()) {
+  while (filled < text.size()) {
     const ssize_t n = ::read(file.get(), text.data() + filled, text.size() - filled);
     if (n <= 0 && !(n < 0 && errno == EINTR)) break;
     if (n > 0) filled += static_cast<std::size_t>(n);

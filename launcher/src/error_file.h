@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/unique_fd.h"
@@ -13,9 +14,11 @@ namespace ddprun {
 struct ErrorRecord {
   std::string type;  // "std::runtime_error", "ValueError"; empty: no record
   std::string text;
+  std::optional<int> culprit;  // the rank that it blames
 };
 
-/// Reads what a worker wrote: "<type>: <text>" in `message` or `message.message`. A record that is
+/// Reads what a worker wrote: "<type>: <text>" in `message` or `message.message`, and, when another
+/// rank ended it, that one's number in words in `message.extraInfo.remote_rank`. A record that is
 /// missing, cut off or something else gives an empty one: it may have died while writing.
 ErrorRecord parse_error_record(const std::string& json);
 

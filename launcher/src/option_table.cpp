@@ -100,7 +100,7 @@ constexpr std::array kOptions = {
            .value_name = "DIR",
            .group = OptionGroup::logs,
            .help = "write every rank's output to files under DIR, and to the console (default: no "
-                   "files)",
+                   "files, or, with --redirects, a directory of its own in $TMPDIR or /tmp)",
            .apply = [](CommandLine& line,
                        const OptionValue& value) { line.config.logs.log_dir = value.text; }},
     Option{.name = "redirects",

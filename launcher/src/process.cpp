@@ -38,7 +38,7 @@ Process::~Process() {
 }
 
 void Process::stop(int signal) {
-  stopping_ = true;
+  if (stop_signal_ == 0) stop_signal_ = signal;
   if (!reaped_) signal_session(child_.pid, {signal, SIGCONT});
 }
 
@@ -65,7 +65,9 @@ void Process::on_exit() {
   handlers_.exited(decode(info));
   if (reaped_) return;  // the handler killed it
   check_session();
-  if (reaped_ || stopping_ || killing_) return;
+  if (reaped_ || killing_) return;
+  if (stop_signal_ != 0) return end_deaf_members();
+  handlers_.left_behind();
   signal_session(child_.pid, {SIGTERM, SIGCONT});
   watch_ = loop_.after(kLeftoverGrace, [this] { kill(); });
 }
@@ -81,12 +83,28 @@ void Process::check_session() {
     if (!pidfd || ::getsid(pid) != child_.pid) continue;  // the number has changed hands
     if (killing_) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     auto watch = loop_.when_readable(pidfd.get(), [this] { check_session(); });
-    members_.push_back({std::move(pidfd), std::move(watch)});
+    members_.push_back({pid, std::move(pidfd), std::move(watch)});
   }
   if (!members_.empty()) return;
   watch_.reset();
   reap();
   handlers_.gone();
+}
+
+void Process::end_deaf_members() {
+  if (stop_signal_ == SIGTERM) return;
+  for (const Member& member : members_) {
+    if (!ignores(member.pid, stop_signal_)) continue;
+    for (const int signal : {SIGTERM, SIGCONT})
+      ::syscall(SYS_pidfd_send_signal, member.pidfd.get(), signal, nullptr, 0);
+  }
+}
+
+std::vector<Leftover> Process::leftovers() const {
+  std::vector<Leftover> leftovers;
+  for (const Member& member : members_)
+    if (is_alive(member.pid)) leftovers.push_back({member.pid, process_name(member.pid)});
+  return leftovers;
 }
 
 void Process::reap() {

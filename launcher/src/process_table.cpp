@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <span>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -33,14 +35,18 @@ UniqueFd open_proc(pid_t pid, std::string_view name) {
   return UniqueFd(::open(ProcPath(pid, name).text, O_RDONLY | O_CLOEXEC));
 }
 
+/// The first bytes of a file of /proc, as many as `buffer` takes.
+std::string_view read_proc(pid_t pid, std::string_view name, std::span<char> buffer) {
+  const UniqueFd file = open_proc(pid, name);
+  const ssize_t n = file ? ::read(file.get(), buffer.data(), buffer.size()) : 0;
+  return {buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
+}
+
 }  // namespace
 
 bool is_alive(pid_t pid) {
-  const UniqueFd file = open_proc(pid, "stat");
   std::array<char, 1024> text;
-  const ssize_t n = file ? ::read(file.get(), text.data(), text.size()) : 0;
-  if (n <= 0) return false;
-  const std::string_view stat(text.data(), static_cast<std::size_t>(n));
+  const std::string_view stat = read_proc(pid, "stat", text);
   const auto name_end = stat.rfind(')');  // the name may hold anything, also ") "
   if (name_end == std::string_view::npos || name_end + 2 >= stat.size()) return false;
   const char state = stat[name_end + 2];
@@ -84,6 +90,24 @@ bool environment_contains(pid_t pid, std::string_view text) {
     kept = std::min(seen.size(), text.size() - 1);
     std::memmove(buffer.data(), seen.data() + seen.size() - kept, kept);
   }
+}
+
+bool ignores(pid_t pid, int signal) {
+  constexpr std::string_view kLabel = "\nSigIgn:\t";
+  std::array<char, 4096> text;
+  const std::string_view status = read_proc(pid, "status", text);
+  const auto at = status.find(kLabel);
+  if (at == std::string_view::npos) return false;
+  std::uint64_t mask = 0;
+  std::from_chars(status.data() + at + kLabel.size(), status.data() + status.size(), mask, 16);
+  return (mask >> (signal - 1) & 1U) != 0;
+}
+
+std::string process_name(pid_t pid) {
+  std::array<char, 64> text;
+  std::string_view name = read_proc(pid, "comm", text);
+  name = name.substr(0, name.find('\n'));
+  return std::string(name.empty() ? "?" : name);
 }
 
 UniqueFd open_pidfd(pid_t pid) {

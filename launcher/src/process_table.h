@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What /proc says about the processes of this machine. Allocates nothing and takes no lock, so that
-// a freshly forked process may use it.
+// What /proc says about the processes of this machine. Allocates nothing (but for process_name) and
+// takes no lock, so that a freshly forked process may use it.
 #pragma once
 
 #include <array>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
 #include <sys/types.h>
@@ -34,6 +35,12 @@ class ProcessTable {
 /// Whether the environment that `pid` was started with holds `text`; false when it is not ours to
 /// read.
 bool environment_contains(pid_t pid, std::string_view text);
+
+/// Whether it ignores the signal: neither its default nor a handler.
+bool ignores(pid_t pid, int signal);
+
+/// The first 15 bytes of its program's name; "?" when it is gone.
+std::string process_name(pid_t pid);
 
 /// Refers to one process for good: a later process of the same number is not meant. Empty when
 /// there is none.

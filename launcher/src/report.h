@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-/// Later failures first, one line each; the first failure comes last and in full. Empty when the
-/// job ended well or because of a signal, with no rank having failed.
+/// The other failures first, one line for all that are equal; the first failure comes last and in
+/// full. Empty when the job ended well or because of a signal, with no rank having failed.
 std::string format_report(const RunResult& result);
 
 }  // namespace ddprun

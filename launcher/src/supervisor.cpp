@@ -25,6 +25,8 @@ const char* name_of(Supervisor::State state) {
       return "starting";
     case Supervisor::State::running:
       return "running";
+    case Supervisor::State::suspecting:
+      return "suspecting";
     case Supervisor::State::stopping:
       return "stopping";
     case Supervisor::State::finished:
@@ -49,6 +51,10 @@ std::vector<Action> Supervisor::step(const Event& event) {
             return finish(failed.exit_code);
           },
           [&](const WorkerExited& exited) -> Actions { return on_exit(exited); },
+          [&](const SuspicionOver&) -> Actions {
+            expect(state_ == State::suspecting, "SuspicionOver");
+            return stop_after_failure();
+          },
           [&](const GroupGone&) -> Actions { return on_gone(); },
           [&](const GraceOver&) -> Actions {
             expect(state_ == State::stopping, "GraceOver");
@@ -61,14 +67,35 @@ std::vector<Action> Supervisor::step(const Event& event) {
 }
 
 std::vector<Action> Supervisor::on_exit(const WorkerExited& event) {
-  expect(state_ == State::running || state_ == State::stopping, "WorkerExited");
-  if (state_ == State::stopping) {
-    if (goal_ != Goal::signal && !ended_as_asked(event.status))
-      failures_.push_back({event.local_rank, event.status});
-    return {};
+  expect(state_ != State::starting && state_ != State::finished, "WorkerExited");
+  ended_.insert(event.local_rank);
+  const bool failed = !event.status.ok();
+  const Failure failure{event.local_rank, event.status};
+  switch (state_) {
+    case State::running:
+      return failed ? on_first_failure(event) : std::vector<Action>{};
+    case State::suspecting:
+      if (event.local_rank == suspect_)
+        return failed ? on_first_failure(event) : stop_after_failure();
+      if (failed) failures_.push_back(failure);
+      return {};
+    default:
+      if (goal_ != Goal::signal && !ended_as_asked(event.status)) failures_.push_back(failure);
+      return {};
   }
-  if (event.status.ok()) return {};
-  failures_.push_back({event.local_rank, event.status});
+}
+
+/// What a rank says of another that still runs may be true: that one's end will tell.
+std::vector<Action> Supervisor::on_first_failure(const WorkerExited& event) {
+  failures_.insert(failures_.begin(), {event.local_rank, event.status});
+  if (!event.culprit || ended_.contains(*event.culprit)) return stop_after_failure();
+  suspect_ = *event.culprit;
+  if (state_ == State::suspecting) return {};  // within the same second
+  state_ = State::suspecting;
+  return {{Kind::start_suspicion, 0}};
+}
+
+std::vector<Action> Supervisor::stop_after_failure() {
   state_ = State::stopping;
   goal_ = attempt_ < max_restarts_ ? Goal::restart : Goal::fail;
   return {{Kind::stop, SIGTERM}, {Kind::start_grace, 0}};
@@ -88,6 +115,7 @@ std::vector<Action> Supervisor::on_gone() {
   state_ = State::starting;
   ++attempt_;
   killed_ = false;
+  ended_.clear();
   failures_.clear();
   return {{Kind::start, attempt_}};
 }

@@ -6,6 +6,8 @@
 #include <ddprun/launch.h>
 
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <variant>
 #include <vector>
 
@@ -21,7 +23,10 @@ struct StartFailed {
 struct WorkerExited {
   int local_rank = 0;
   ExitStatus status;
+  std::optional<int> culprit = {};  // the local rank that its error record blames
 };
+/// The time that a blamed rank has to end by itself is over.
+struct SuspicionOver {};
 /// All workers are reaped, their sessions empty and their output read.
 struct GroupGone {};
 /// The time between asking workers to end and ending them is over.
@@ -30,13 +35,15 @@ struct GraceOver {};
 struct StopSignal {
   int number = 0;
 };
-using Event = std::variant<Started, StartFailed, WorkerExited, GroupGone, GraceOver, StopSignal>;
+using Event = std::variant<Started, StartFailed, WorkerExited, SuspicionOver, GroupGone, GraceOver,
+                           StopSignal>;
 
 struct Action {
   enum class Kind : std::uint8_t {
-    start,        // the workers of attempt()
-    stop,         // send signal `value` to all workers
-    start_grace,  // GraceOver comes after shutdown_timeout
+    start,            // the workers of attempt()
+    start_suspicion,  // SuspicionOver comes after a second
+    stop,             // send signal `value` to all workers
+    start_grace,  // GraceOver comes after shutdown_timeout, SuspicionOver does not come any more
     kill,         // all workers
     finish        // the job's exit code is `value`
   };
@@ -48,7 +55,7 @@ struct Action {
 
 class Supervisor {
  public:
-  enum class State : std::uint8_t { starting, running, stopping, finished };
+  enum class State : std::uint8_t { starting, running, suspecting, stopping, finished };
   enum class Goal : std::uint8_t { fail, restart, signal };
   struct Failure {
     int local_rank = 0;
@@ -65,12 +72,16 @@ class Supervisor {
   State state() const { return state_; }
   Goal goal() const { return goal_; }  // of stopping
   int attempt() const { return attempt_; }
-  int signal() const { return signal_; }  // the first one that told the launcher to stop, or 0
-  /// Of this attempt, by order of death. A worker that ended as it was asked to is none.
+  int signal() const { return signal_; }    // the first one that told the launcher to stop, or 0
+  int suspect() const { return suspect_; }  // the local rank that suspecting waits for
+  /// Of this attempt: the first failure, then the others by order of death. A worker that ended as
+  /// it was asked to is none.
   const std::vector<Failure>& failures() const { return failures_; }
 
  private:
   std::vector<Action> on_exit(const WorkerExited& event);
+  std::vector<Action> on_first_failure(const WorkerExited& event);
+  std::vector<Action> stop_after_failure();
   std::vector<Action> on_gone();
   std::vector<Action> on_signal(int number);
   std::vector<Action> finish(int code);
@@ -83,6 +94,8 @@ class Supervisor {
   int attempt_ = 0;
   int signal_ = 0;
   bool killed_ = false;
+  int suspect_ = 0;
+  std::set<int> ended_;  // local ranks of this attempt
   std::vector<Failure> failures_;
 };
 

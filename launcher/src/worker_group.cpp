@@ -5,7 +5,6 @@
 #include <ddprun/error.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <fmt/core.h>
@@ -21,6 +20,7 @@ constexpr std::size_t kReadSize = 64 * 1024;
 constexpr std::chrono::seconds kDrainLimit{2};
 constexpr int kTailLines = 20;
 constexpr std::size_t kTailBytes = 8 * 1024;
+constexpr std::size_t kNamedLeftovers = 4;
 
 }  // namespace
 
@@ -40,6 +40,7 @@ struct WorkerGroup::Worker {
   int open_pumps = 0;
   std::optional<ExitStatus> status;  // empty: it runs
   std::chrono::milliseconds after{0};
+  bool by_itself = false;  // it ended before anybody told it to
 };
 
 namespace {
@@ -59,6 +60,16 @@ LogSource source_of(const WorkerSpec& spec, Streams stream, const StreamPlan& pl
   return {.rank = spec.env.rank,
           .stream = stream,
           .tag = plan.tag ? fmt::format("[rank{}]: ", spec.env.rank) : ""};
+}
+
+/// "pid 123, sleep; pid 124, cat".
+std::string list_of(const std::vector<Leftover>& leftovers) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(leftovers.size(), kNamedLeftovers); ++i)
+    text += fmt::format("{}pid {}, {}", i == 0 ? "" : "; ", leftovers[i].pid, leftovers[i].name);
+  if (leftovers.size() > kNamedLeftovers)
+    text += fmt::format("; and {} more", leftovers.size() - kNamedLeftovers);
+  return text;
 }
 
 }  // namespace
@@ -110,6 +121,7 @@ void WorkerGroup::start(Worker& worker) {
   worker.process = std::make_unique<Process>(
       context_.loop, std::move(child),
       Process::Handlers{[this, &worker](ExitStatus status) { on_exit(worker, status); },
+                        [this, &worker] { on_left_behind(worker); },
                         [this, &worker] { on_process_gone(worker); }});
 }
 
@@ -117,8 +129,18 @@ void WorkerGroup::on_exit(Worker& worker, ExitStatus status) {
   worker.status = status;
   worker.after = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - started_);
+  worker.by_itself = !stopping_;
   --running_;
   handlers_.exited(worker.spec.env.local_rank, status);
+}
+
+void WorkerGroup::on_left_behind(const Worker& worker) {
+  const auto leftovers = worker.process->leftovers();
+  if (leftovers.empty()) return;  // they have ended meanwhile
+  const bool one = leftovers.size() == 1;
+  context_.console.say(fmt::format("rank {} left {} process{} behind ({}); ending {}",
+                                   worker.spec.env.rank, leftovers.size(), one ? "" : "es",
+                                   list_of(leftovers), one ? "it" : "them"));
 }
 
 void WorkerGroup::on_process_gone(Worker& worker) {
@@ -142,7 +164,21 @@ std::string WorkerGroup::describe_running() const {
   return text;
 }
 
+std::vector<std::string> WorkerGroup::describe_leftovers() const {
+  std::vector<std::string> texts;
+  for (const auto& worker : workers_) {
+    const auto leftovers = worker->process->leftovers();
+    const std::size_t n = leftovers.size();
+    if (n == 0) continue;
+    texts.push_back(fmt::format("{} that rank {} left behind ({})",
+                                n == 1 ? "a process" : fmt::format("{} processes", n),
+                                worker->spec.env.rank, list_of(leftovers)));
+  }
+  return texts;
+}
+
 void WorkerGroup::stop(int signal) {
+  stopping_ = true;
   for (const auto& worker : workers_) worker->process->stop(signal);
 }
 
@@ -165,6 +201,13 @@ void WorkerGroup::resume_output() {
   }
 }
 
+std::optional<int> WorkerGroup::culprit(int local_rank) const {
+  const auto rank = parse_error_record(error_record(local_rank)).culprit;
+  for (const auto& worker : workers_)
+    if (rank == worker->spec.env.rank) return worker->spec.env.local_rank;
+  return std::nullopt;
+}
+
 RankFailure WorkerGroup::describe(int local_rank) const {
   const Worker& worker = *workers_.at(static_cast<std::size_t>(local_rank));
   const ErrorRecord record = parse_error_record(worker.error_file.read());
@@ -177,6 +220,10 @@ RankFailure WorkerGroup::describe(int local_rank) const {
   failure.after = worker.after;
   failure.exception_type = record.type;
   failure.exception_text = record.text;
+  failure.culprit = record.culprit;
+  for (const auto& other : workers_)
+    if (record.culprit == other->spec.env.rank && other->by_itself && other->status->ok())
+      failure.culprit_ended_well_after = other->after;
   failure.stderr_tail = worker.tail.last_lines(kTailLines, kTailBytes);
   if (worker.spec.err.file) failure.stderr_path = worker.spec.log_dir / "stderr.log";
   return failure;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ class WorkerGroup {
   int running() const { return running_; }
   /// "rank 1 (pid 4711), rank 3 (pid 4713)".
   std::string describe_running() const;
+  /// One text for every rank that has ended while its session has not: "a process that rank 0 left
+  /// behind (pid 123, sleep)".
+  std::vector<std::string> describe_leftovers() const;
   void stop(int signal);
   void kill();
   /// To whole sessions; ends nothing.
@@ -43,6 +47,8 @@ class WorkerGroup {
   /// To the workers alone.
   void relay(int signal);
 
+  /// The local rank that the error record of a worker that has ended blames, if it is one of these.
+  std::optional<int> culprit(int local_rank) const;
   /// All that is known of a worker's failure; complete once the group is gone.
   RankFailure describe(int local_rank) const;
   /// What the worker wrote to its error file.
@@ -52,6 +58,7 @@ class WorkerGroup {
   struct Worker;
   void start(Worker& worker);
   void on_exit(Worker& worker, ExitStatus status);
+  void on_left_behind(const Worker& worker);
   void on_process_gone(Worker& worker);
   void on_drained(Worker& worker);
   void resume_output();
@@ -61,6 +68,7 @@ class WorkerGroup {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::vector<char> buffer_;  // of all log pumps
   std::vector<std::unique_ptr<Worker>> workers_;
+  bool stopping_ = false;
   int running_ = 0;
   int not_gone_ = 0;
 };

@@ -3,7 +3,10 @@
 #include "worker_spec.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -11,14 +14,18 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "machine.h"
+#include "spawn_child.h"
 
 namespace ddprun {
 namespace {
 
+bool is_python_script(const ProgramConfig& program) {
+  return !program.no_python && !program.module && program.command.front().ends_with(".py");
+}
+
 std::vector<std::string> worker_argv(const ProgramConfig& program) {
   std::vector<std::string> argv;
-  const bool script = program.command.front().ends_with(".py");
-  if (!program.no_python && (program.module || script)) {
+  if (program.module || is_python_script(program)) {
     argv = {get_env("PYTHON_EXEC").value_or("python3"), "-u"};
     if (program.module) argv.emplace_back("-m");
   }
@@ -73,6 +80,23 @@ std::string omp_threads(int local_world_size) {
 }
 
 }  // namespace
+
+void check_script(const ProgramConfig& program) {
+  if (!is_python_script(program)) return;
+  const std::filesystem::path path = program.command.front();
+  if (::access(path.c_str(), R_OK) != 0) {
+    const int error = errno;
+    if (error == ENOENT || error == ENOTDIR)
+      throw StartError(127, fmt::format("[launch] {}: not found", path.string()));
+    throw StartError(
+        126, fmt::format("[launch] {}: cannot be read: {}", path.string(), std::strerror(error)));
+  }
+  std::error_code ignored;  // what cannot be looked at is Python's to tell
+  if (std::filesystem::is_directory(path, ignored) &&
+      !std::filesystem::exists(path / "__main__.py", ignored))
+    throw StartError(
+        126, fmt::format("[launch] {}: is a directory without a __main__.py", path.string()));
+}
 
 std::vector<WorkerSpec> make_worker_specs(const LaunchConfig& config, const Round& round,
                                           int attempt, const std::filesystem::path& run_dir) {

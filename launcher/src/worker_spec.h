@@ -33,6 +33,11 @@ struct WorkerSpec {
   std::filesystem::path log_dir;  // of this rank and attempt, absolute; empty: none
 };
 
+/// A script that Python would not find is refused here: Python's own words, once per rank, look
+/// like a failure of the training, and lead to restarts. Throws: StartError: 127 not there, 126 not
+/// readable, or a directory without a program.
+void check_script(const ProgramConfig& program);
+
 /// The specs of this node's workers, by local rank.
 /// `run_dir`: this run's log directory, absolute; empty when nothing is written.
 /// Throws: UsageError.

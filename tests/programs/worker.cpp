@@ -90,9 +90,15 @@ void leave_behind(std::string_view kind) {
   wait_for_ever();
 }
 
-void half_a_record() {
+void write_record(std::string_view json) {
   const int fd = ::open(std::getenv("TORCHELASTIC_ERROR_FILE"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  write_all(fd, R"({"message": {"message": "Val)");
+  write_all(fd, json);
+}
+
+/// The record of a rank that ended because of another one.
+void blame(std::string_view rank) {
+  write_record(R"({"message": {"message": "ddprun::RemoteError: rank )" + std::string(rank) +
+               R"( has left", "extraInfo": {"remote_rank": ")" + std::string(rank) + R"("}}})");
 }
 
 [[noreturn]] void die_of(int signal) {
@@ -131,7 +137,8 @@ void do_step(std::string_view step, std::string_view value, const char* rank) {
       {"say_on", [&] { handle(value, on_signal_say); }},
       {"loop_on", [&] { handle(value, on_signal_loop); }},
       {"leave", [&] { leave_behind(value); }},
-      {"half_a_record", [&] { half_a_record(); }},
+      {"half_a_record", [&] { write_record(R"({"message": {"message": "Val)"); }},
+      {"blame", [&] { blame(value); }},
       {"pause", [&] { pause_for(value); }},
       {"wait", [&] { wait_for_ever(); }},
   };

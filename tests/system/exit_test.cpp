@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How a job ends: exit codes, the report, restarts, programs that cannot be started.
+#include <chrono>
 #include <csignal>
 
 #include <doctest/doctest.h>
@@ -39,7 +40,7 @@ TEST_SUITE("launcher") {
       CHECK(report.starts_with("[ddprun] first failure: rank 2 (local rank 2, pid "));
       CHECK(count(report, words) == 1);
       CHECK(report.ends_with("    last words\n"));
-      CHECK(count(program.err(), "after the first failure") == 0);  // ddprun stopped the others
+      CHECK(count(program.err(), "failed too") == 0);  // ddprun stopped the others
       CHECK(marked.processes().empty());
     };
     ends("exit:7", 7, "exit code 7");
@@ -83,13 +84,70 @@ TEST_SUITE("launcher") {
     CHECK(count(read_file(path), "\"errorCode\":1") == 1);
   }
 
-  TEST_CASE("ddprun: failures after the first are one line each, before it") {
-    Program program(launch({"--nproc_per_node=3"}, {"0@fail_on:15", "1@exit_on:15", "out:ready\\n",
-                                                    "!2@wait", "2@pause:200", "2@exit:3"}));
+  TEST_CASE("ddprun: failures besides the first are one line for all that are equal, before it") {
+    Program program(
+        launch({"--nproc_per_node=4"}, {"0@fail_on:15", "3@fail_on:15", "1@exit_on:15",
+                                        "out:ready\\n", "!2@wait", "2@pause:200", "2@exit:3"}));
     CHECK(program.wait() == 3);
-    const auto later = program.err().find("[ddprun] after the first failure: rank 0: exit code 44");
-    CHECK(later < program.err().rfind("[ddprun] first failure: rank 2 "));
-    CHECK(count(program.err(), "after the first failure") == 1);  // rank 1 ended as it was asked to
+    const auto others = program.err().find("[ddprun] ranks 0, 3 failed too: exit code 44\n");
+    CHECK(others < program.err().rfind("[ddprun] first failure: rank 2 "));
+    CHECK(count(program.err(), "failed too") == 1);  // rank 1 ended as it was asked to
+  }
+
+  TEST_CASE("ddprun: a rank that fails because of another waits for that one's own end") {
+    for (int round = 0; round < 10; ++round) {
+      CAPTURE(round);
+      const Marked marked;
+      Program program(
+          launch({"--nproc_per_node=3"}, {"0@blame:1", "0@exit:5", "1@pause:200",
+                                          "1@err:bad device 73\\n", "1@exit:9", "2@wait"}));
+      CHECK(program.wait() == 9);
+      const std::string report = report_of(program);
+      CHECK(report.starts_with("[ddprun] first failure: rank 1 (local rank 1, pid "));
+      CHECK(report.ends_with("    bad device 73\n"));
+      CHECK(count(program.err(),
+                  "rank 0 failed: exit code 5; it blames rank 1, which still runs") == 1);
+      CHECK(count(program.err(), "rank 1 failed: exit code 9; stopping 1 worker\n") == 1);
+      CHECK(count(program.err(), "rank 0 failed too: exit code 5: ddprun::RemoteError: ") == 1);
+      CHECK(count(program.err(), "failed too") == 1);  // rank 2 was stopped
+      CHECK(marked.processes().empty());
+    }
+  }
+
+  TEST_CASE("ddprun: a chain of blame ends at the rank that blames nobody who runs") {
+    Program program(launch({"--nproc_per_node=4"},
+                           {"0@blame:1", "0@exit:5", "1@pause:100", "1@blame:2", "1@exit:6",
+                            "2@pause:300", "2@blame:0", "2@exit:7", "wait"}));
+    CHECK(program.wait() == 7);
+    CHECK(report_of(program).starts_with("[ddprun] first failure: rank 2 "));
+    CHECK(count(program.err(), "failed too") == 2);
+  }
+
+  TEST_CASE("ddprun: a blamed rank that does not end is waited for a second, all in all") {
+    const auto started = std::chrono::steady_clock::now();
+    Program program(launch({"--nproc_per_node=2"}, {"0@blame:1", "0@exit:5", "wait"}));
+    CHECK(program.wait() == 5);
+    CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(10));
+    CHECK(report_of(program).starts_with("[ddprun] first failure: rank 0 "));
+    CHECK(count(program.err(), "rank 1 did not end within 1 s; stopping 1 worker\n") == 1);
+    CHECK(count(program.err(), "failed too") == 0);
+  }
+
+  TEST_CASE("ddprun: told to stop while it waits for a blamed rank, it stops at once") {
+    Program program(
+        launch({"--nproc_per_node=2", "--max_restarts=3"}, {"0@blame:1", "0@exit:5", "wait"}));
+    REQUIRE(program.wait_for("it blames rank 1"));
+    program.kill(SIGINT);
+    CHECK(program.wait() == 130);
+    CHECK(count(program.err(), "starting all ranks again") == 0);
+  }
+
+  TEST_CASE("ddprun: says when the rank that is blamed had ended well") {
+    Program program(
+        launch({"--nproc_per_node=2"}, {"1@exit:0", "0@pause:300", "0@blame:1", "0@exit:5"}));
+    CHECK(program.wait() == 5);
+    CHECK(count(report_of(program), "[ddprun]   rank 1 had ended with exit code 0 after 0.") == 1);
+    CHECK(count(program.err(), "stopping") == 0);  // nobody is left
   }
 
   TEST_CASE("ddprun: a program that cannot be executed gives one line, a code, and no zombie") {
@@ -110,7 +168,10 @@ TEST_SUITE("launcher") {
       CHECK(program.out().empty());
       CHECK(marked.processes().empty());
     };
+    std::filesystem::create_directory(dir.path() / "package.py");
     fails("./no_such_program", 127, "not found");
+    fails("no_such_script.py", 127, "[launch] no_such_script.py: not found");
+    fails((dir.path() / "package.py").string(), 126, "is a directory without a __main__.py");
     fails("no_such_program", 127, "not found in PATH");
     fails(not_executable.string(), 126, "Permission denied");
     fails(dir.path().string(), 126, "Permission denied");

@@ -31,7 +31,8 @@ with tempfile.TemporaryDirectory(prefix="ddprun-install-") as scratch:
     prefix, project = scratch / "prefix", scratch / "project"
     run("cmake", "--install", build, "--prefix", prefix)
     project.mkdir()
-    (project / "CMakeLists.txt").write_text((source / "tests/outside_project/CMakeLists.txt").read_text())
+    for name in ("CMakeLists.txt", "launch.cpp"):
+        (project / name).write_text((source / "tests/outside_project" / name).read_text())
     (project / "main.cpp").write_text((source / "examples/all_reduce/main.cpp").read_text())
     env = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_"))}
     run("cmake", "-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", env=env)
@@ -39,6 +40,7 @@ with tempfile.TemporaryDirectory(prefix="ddprun-install-") as scratch:
     worker = project / "build/all_reduce"
     expect_sums("by hand (spawn)", run(worker, env=env, cwd=scratch), 4)
     expect_sums("under ddprun", run(prefix / "bin/ddprun", "--nproc_per_node", 3, worker, env=env, cwd="/"), 3)
+    expect_sums("under a launcher of its own", run(project / "build/launch", "--nproc_per_node", 2, worker, env=env, cwd="/"), 2)
     leftover = [p for p in prefix.rglob("*") if p.is_file() and str(source).encode() in p.read_bytes() and p.suffix in {".cmake", ".h"}]
     if leftover:
         sys.exit(f"installed files name the source tree: {leftover}")

@@ -20,6 +20,9 @@ TEST_SUITE("launcher") {
       CHECK(program.wait(15s) == 0);
       CHECK(count(program.out(), "]: before\n") == 2);
       CHECK(marked.processes().empty());
+      if (std::string_view(kind) == "leave:daemon") continue;  // it has left the session
+      CHECK(count(program.err(), "[ddprun] rank 1 left 1 process behind (pid ") == 1);
+      CHECK(count(program.err(), ", worker); ending it\n") == 2);
     }
   }
 

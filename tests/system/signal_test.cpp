@@ -101,4 +101,30 @@ TEST_SUITE("launcher") {
     program.kill(SIGTERM);
     CHECK(program.wait() == 143);
   }
+
+  TEST_CASE("ddprun: INT ends a shell's background children too, which ignore INT") {
+    // The pause: dash forgets an INT that comes before it waits for its foreground child.
+    const Marked marked;
+    Program program({DDPRUN_PROGRAM, "--nproc_per_node=2", "sh", "-c",
+                     "sleep 50 & \"$0\" pause:100 'out:ready\\n' wait", DDPRUN_WORKER});
+    REQUIRE(program.wait_for("ready", 2));
+    program.kill(SIGINT);
+    CHECK(program.wait(std::chrono::seconds(10)) == 130);
+    CHECK(count(program.err(), "did not end") == 0);
+    CHECK(marked.processes().empty());
+  }
+
+  TEST_CASE("ddprun: what a stopped rank leaves behind is named when its grace is over") {
+    const Marked marked;
+    Program program({DDPRUN_PROGRAM, "--nproc_per_node=2", "--shutdown_timeout=1", "sh", "-c",
+                     "\"$0\" ignore:2 ignore:15 'out:ready\\n' wait & wait $!", DDPRUN_WORKER});
+    REQUIRE(program.wait_for("ready", 2));
+    program.kill(SIGTERM);
+    CHECK(program.wait() == 143);
+    CHECK(count(program.err(), "[ddprun] a process that rank 1 left behind (pid ") == 1);
+    CHECK(count(program.err(),
+                ", worker) did not end within 1 s (--shutdown_timeout); killing\n") == 2);
+    CHECK(count(program.err(), "0 workers") == 0);
+    CHECK(marked.processes().empty());
+  }
 }

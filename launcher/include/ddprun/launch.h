@@ -39,7 +39,8 @@ struct NodesConfig {
 
 /// Where output goes. Index of the vectors: local rank; empty = none for all.
 struct LogsConfig {
-  std::filesystem::path log_dir;  // empty: nothing is written
+  std::filesystem::path log_dir;  // empty: nothing is written, or, when `redirects` takes a stream
+                                  // off the console, a directory of its own under $TMPDIR or /tmp
   std::vector<Streams> redirects;
   std::vector<Streams> tee;
 };
@@ -97,18 +98,23 @@ struct RankFailure {
   std::chrono::milliseconds after{0};  // since the start of the attempt
   std::string exception_type;          // from the worker's error file; empty: it left none
   std::string exception_text;
+  std::optional<int> culprit;  // the rank that the error file blames
+  /// When the culprit had ended with 0, if it did so before the launcher told anybody to stop.
+  std::optional<std::chrono::milliseconds> culprit_ended_well_after;
   std::string stderr_tail;            // the last lines it wrote
   std::filesystem::path stderr_path;  // empty: no log files
 };
 
 /// How the job ended.
 struct RunResult {
-  int exit_code = 0;                  // see the table in the README
-  int attempts = 1;                   // how often the workers were started
-  std::vector<RankFailure> failures;  // of the last attempt, by order of death
-  int signal = 0;                     // the signal that told the launcher to stop; 0: none
-  std::string error;                  // why nothing could be started; empty: something was
-  std::filesystem::path log_dir;      // this run's directory; empty: none
+  int exit_code = 0;  // see the table in the README
+  int attempts = 1;   // how often the workers were started
+  /// Of the last attempt. The first one decided the exit code: the first to die, or the rank it
+  /// blamed, if that one failed within a second; then the others, by order of death.
+  std::vector<RankFailure> failures;
+  int signal = 0;                 // the signal that told the launcher to stop; 0: none
+  std::string error;              // why nothing could be started; empty: something was
+  std::filesystem::path log_dir;  // this run's directory; empty: none
 
   bool ok() const { return exit_code == 0; }
 };

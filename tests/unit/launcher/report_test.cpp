@@ -47,15 +47,57 @@ TEST_SUITE("launcher") {
     result.failures[0].exception_type = "std::runtime_error";
     result.failures[0].exception_text = "bad device";
     CHECK(format_report(result) ==
-          "[ddprun] after the first failure: rank 1: signal SIGABRT (6) after 1.234 s\n"
+          "[ddprun] rank 1 failed too: signal SIGABRT (6)\n"
           "[ddprun] first failure: rank 5 (local rank 5, pid 105, attempt 0): exit code 3 after "
           "1.234 s\n"
-          "[ddprun]   how we know: its process ended by itself\n"
           "[ddprun]   exception: std::runtime_error: bad device\n"
           "[ddprun]   the end of its stderr:\n"
           "    opening\n"
           "    bad device 73\n"
           "[ddprun]   log: /logs/attempt_0/5/stderr.log\n");
+  }
+
+  TEST_CASE("Report: equal failures are one line, and each text is one line") {
+    const ExitStatus one{.signaled = false, .value = 1, .core_dumped = false};
+    RunResult result;
+    for (const int rank : {9, 7, 3, 0, 5, 4, 2}) result.failures.push_back(failure(rank, one));
+    for (RankFailure& failed : result.failures) {
+      failed.exception_type = "ddprun::RemoteError";
+      failed.exception_text = "rank 9 died\nof something";
+    }
+    result.failures[1].exception_text = std::string(1000, 'x');
+    const std::string text = format_report(result);
+    CHECK(text.starts_with("[ddprun] rank 7 failed too: exit code 1: ddprun::RemoteError: xxx"));
+    CHECK(text.find("x [... 1021 bytes]\n"
+                    "[ddprun] ranks 0, 2-5 failed too: exit code 1: ddprun::RemoteError: rank 9 "
+                    "died\n[ddprun] first failure: rank 9 ") != std::string::npos);
+  }
+
+  TEST_CASE("Report: a stderr that holds the exception's line alone is not shown again") {
+    RunResult result;
+    result.failures = {failure(2, {.signaled = false, .value = 1, .core_dumped = false})};
+    RankFailure& first = result.failures.front();
+    first.exception_type = "std::runtime_error";
+    first.exception_text = "bad device\n73";
+    const auto shows_stderr = [&](const std::string& tail) {
+      first.stderr_tail = tail;
+      return format_report(result).find("the end of its stderr") != std::string::npos;
+    };
+    CHECK_FALSE(shows_stderr("rank 2: std::runtime_error: bad device\n73"));
+    CHECK(shows_stderr("opening\nrank 2: std::runtime_error: bad device\n73"));
+    CHECK(shows_stderr("rank 2: std::runtime_error: bad device\n73\nterminate called"));
+    first.exception_text = std::string(5000, 'x');  // cut in the line of the exception
+    CHECK(shows_stderr("rank 2: std::runtime_error: " + first.exception_text));
+  }
+
+  TEST_CASE("Report: says when the rank that is blamed had ended well") {
+    RunResult result;
+    result.failures = {failure(0, {.signaled = false, .value = 1, .core_dumped = false})};
+    result.failures.front().culprit = 1;
+    CHECK(format_report(result).find("had ended") == std::string::npos);
+    result.failures.front().culprit_ended_well_after = std::chrono::milliseconds(400);
+    CHECK(format_report(result).ends_with(
+        "[ddprun]   rank 1 had ended with exit code 0 after 0.400 s\n"));
   }
 
   TEST_CASE("Report: a SIGKILL says that its sender is not known, and claims no cause") {
@@ -94,6 +136,20 @@ TEST_SUITE("launcher") {
     CHECK(flat.type == "std::bad_alloc");
     CHECK(flat.text == "out");
     CHECK(parse_error_record(R"({"message": "KeyboardInterrupt"})").type == "KeyboardInterrupt");
+  }
+
+  TEST_CASE("Error record: names the rank that is blamed, if it is a rank") {
+    const auto culprit = [](const std::string& extra) {
+      const auto record =
+          parse_error_record(R"({"message": {"message": "E: x", "extraInfo": )" + extra + "}}");
+      CHECK(record.text == "x");
+      return record.culprit;
+    };
+    CHECK(culprit(R"({"remote_rank": "12"})") == 12);
+    for (const char* other :
+         {"{}", "7", R"({"remote_rank": 1})", R"({"remote_rank": "-1"})", R"({"remote_rank": ""})",
+          R"({"remote_rank": "1 "})", R"({"remote_rank": "99999999999"})"})
+      CHECK_MESSAGE(!culprit(other), other);
   }
 
   TEST_CASE("Error record: missing, cut off or something else is no record") {

@@ -19,6 +19,8 @@ using Actions = std::vector<Action>;
 const ExitStatus kOk{};
 const ExitStatus kSeven{.signaled = false, .value = 7, .core_dumped = false};
 
+const Actions kStopAfterFailure{{Kind::stop, SIGTERM}, {Kind::start_grace, 0}};
+
 ExitStatus killed_by(int signal) {
   return {.signaled = true, .value = signal, .core_dumped = false};
 }
@@ -32,10 +34,20 @@ Supervisor after(int max_restarts, const std::vector<Event>& events) {
 
 Supervisor starting() { return after(0, {}); }
 Supervisor running() { return after(0, {Started{}}); }
+/// Rank 1 has failed and blames rank 2, which runs; rank 3 has ended well.
+Supervisor suspecting(int max_restarts = 0) {
+  return after(max_restarts, {Started{}, WorkerExited{3, kOk}, WorkerExited{1, kSeven, 2}});
+}
 Supervisor failing() { return after(0, {Started{}, WorkerExited{1, kSeven}}); }
 Supervisor restarting() { return after(1, {Started{}, WorkerExited{1, kSeven}}); }
 Supervisor told_to_stop() { return after(1, {Started{}, StopSignal{SIGINT}}); }
 Supervisor finished() { return after(0, {Started{}, GroupGone{}}); }
+
+std::vector<int> ranks_of(const Supervisor& supervisor) {
+  std::vector<int> ranks;
+  for (const auto& failure : supervisor.failures()) ranks.push_back(failure.local_rank);
+  return ranks;
+}
 
 void is_a_bug(Supervisor supervisor, const Event& event) {
   CHECK_THROWS_AS(supervisor.step(event), std::logic_error);
@@ -64,6 +76,7 @@ TEST_SUITE("launcher") {
 
     is_a_bug(starting(), WorkerExited{0, kOk});
     is_a_bug(starting(), WorkerExited{0, kSeven});
+    is_a_bug(starting(), SuspicionOver{});
     is_a_bug(starting(), GroupGone{});
     is_a_bug(starting(), GraceOver{});
   }
@@ -76,8 +89,7 @@ TEST_SUITE("launcher") {
     CHECK(supervisor.failures().empty());
 
     auto failed = running();
-    CHECK(failed.step(WorkerExited{1, kSeven}) ==
-          Actions{{Kind::stop, SIGTERM}, {Kind::start_grace, 0}});
+    CHECK(failed.step(WorkerExited{1, kSeven}) == kStopAfterFailure);
     CHECK(failed.state() == State::stopping);
     CHECK(failed.goal() == Supervisor::Goal::fail);
 
@@ -88,7 +100,82 @@ TEST_SUITE("launcher") {
 
     is_a_bug(running(), Started{});
     is_a_bug(running(), StartFailed{75});
+    is_a_bug(running(), SuspicionOver{});
     is_a_bug(running(), GraceOver{});
+  }
+
+  TEST_CASE("Supervisor: running, a failure that blames another rank") {
+    auto blames = running();
+    CHECK(blames.step(WorkerExited{1, kSeven, 2}) == Actions{{Kind::start_suspicion, 0}});
+    CHECK(blames.state() == State::suspecting);
+    CHECK(blames.suspect() == 2);
+
+    auto blames_nobody_who_runs = running();
+    blames_nobody_who_runs.step(WorkerExited{2, kOk});
+    CHECK(blames_nobody_who_runs.step(WorkerExited{1, kSeven, 2}) == kStopAfterFailure);
+    auto blames_itself = running();
+    CHECK(blames_itself.step(WorkerExited{1, kSeven, 1}) == kStopAfterFailure);
+    auto well = running();
+    CHECK(well.step(WorkerExited{1, kOk, 2}).empty());
+  }
+
+  TEST_CASE("Supervisor: suspecting, the blamed rank ends") {
+    auto badly = suspecting();
+    CHECK(badly.step(WorkerExited{0, kOk}).empty());
+    CHECK(badly.step(WorkerExited{4, killed_by(SIGTERM), 2}).empty());  // not ours: none was sent
+    CHECK(badly.state() == State::suspecting);
+    CHECK(badly.step(WorkerExited{2, killed_by(SIGSEGV)}) == kStopAfterFailure);
+    CHECK(badly.goal() == Supervisor::Goal::fail);
+    CHECK(ranks_of(badly) == std::vector<int>{2, 1, 4});
+    CHECK(badly.step(GroupGone{}) == Actions{{Kind::finish, 139}});
+
+    auto well = suspecting(1);
+    CHECK(well.step(WorkerExited{2, kOk}) == kStopAfterFailure);
+    CHECK(well.goal() == Supervisor::Goal::restart);
+    CHECK(ranks_of(well) == std::vector<int>{1});
+  }
+
+  TEST_CASE("Supervisor: suspecting, the blamed rank blames another") {
+    auto chain = suspecting();
+    CHECK(chain.step(WorkerExited{2, kSeven, 4}).empty());  // the same second goes on
+    CHECK(chain.suspect() == 4);
+    CHECK(chain.step(WorkerExited{4, killed_by(SIGABRT), 1}) == kStopAfterFailure);  // 1 has ended
+    CHECK(ranks_of(chain) == std::vector<int>{4, 2, 1});
+
+    auto ends_well = suspecting();
+    ends_well.step(WorkerExited{2, kSeven, 4});
+    CHECK(ends_well.step(WorkerExited{4, kOk}) == kStopAfterFailure);
+    CHECK(ranks_of(ends_well) == std::vector<int>{2, 1});
+  }
+
+  TEST_CASE("Supervisor: suspecting, the blamed rank does not end") {
+    auto supervisor = suspecting();
+    CHECK(supervisor.step(SuspicionOver{}) == kStopAfterFailure);
+    CHECK(supervisor.step(WorkerExited{2, killed_by(SIGTERM)}).empty());
+    CHECK(ranks_of(supervisor) == std::vector<int>{1});
+    CHECK(supervisor.step(GroupGone{}) == Actions{{Kind::finish, 7}});
+  }
+
+  TEST_CASE("Supervisor: suspecting, all other events") {
+    auto stopped = suspecting(1);
+    CHECK(stopped.step(StopSignal{SIGINT}) ==
+          Actions{{Kind::stop, SIGINT}, {Kind::start_grace, 0}});
+    CHECK(stopped.goal() == Supervisor::Goal::signal);
+    CHECK(stopped.step(WorkerExited{2, kSeven}).empty());
+    CHECK(stopped.step(GroupGone{}) == Actions{{Kind::finish, 130}});
+
+    is_a_bug(suspecting(), Started{});
+    is_a_bug(suspecting(), StartFailed{75});
+    is_a_bug(suspecting(), GroupGone{});
+    is_a_bug(suspecting(), GraceOver{});
+  }
+
+  TEST_CASE("Supervisor: who ended in the last attempt may be blamed in this one") {
+    auto supervisor = suspecting(1);
+    supervisor.step(WorkerExited{2, kSeven});
+    supervisor.step(GroupGone{});
+    supervisor.step(Started{});
+    CHECK(supervisor.step(WorkerExited{1, kSeven, 2}) == Actions{{Kind::start_suspicion, 0}});
   }
 
   TEST_CASE("Supervisor: stopping after a failure") {
@@ -108,6 +195,7 @@ TEST_SUITE("launcher") {
 
     is_a_bug(failing(), Started{});
     is_a_bug(failing(), StartFailed{75});
+    is_a_bug(failing(), SuspicionOver{});
   }
 
   TEST_CASE("Supervisor: the first failure's code is the job's, whatever fails after it") {
@@ -182,6 +270,7 @@ TEST_SUITE("launcher") {
     is_a_bug(finished(), Started{});
     is_a_bug(finished(), StartFailed{75});
     is_a_bug(finished(), WorkerExited{0, kOk});
+    is_a_bug(finished(), SuspicionOver{});
     is_a_bug(finished(), GroupGone{});
     is_a_bug(finished(), GraceOver{});
   }
