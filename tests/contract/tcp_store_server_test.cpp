@@ -231,6 +231,7 @@ TEST_SUITE("store") {
     launcher->set("ddprun/round", "1");
     const auto worker = served.open();
     worker->set("rank0", "address");
+    REQUIRE(worker->get("rank0", soon()) == "address");  // a SET has no answer: now it is stored
     served.server.start_attempt();
     CHECK(launcher->get("ddprun/round", soon()) == "1");
     const auto next = served.open();

@@ -44,7 +44,7 @@ TEST_SUITE("train") {
     CHECK(value == std::vector<float>(1001, 0.0F));
   }
 
-  TEST_CASE("Sgd: lr can be changed, and momentum is kept; gradients are zeroed on demand") {
+  TEST_CASE("Sgd: lr can be changed and momentum is kept, gradients are zeroed on demand") {
     std::vector<double> value = {0};
     std::vector<double> grad = {1};
     std::array parameters = {parameter(value, grad)};
