@@ -16,6 +16,6 @@ static int run(const ddprun::WorkerEnv& env) {
 
 int main() {
   if (auto env = ddprun::WorkerEnv::from_environment())
-    return ddprun::record(run, *env);  // started by ddprun, srun or mpirun
+    return ddprun::record(run, *env);  // started by ddprun: RANK and WORLD_SIZE are set
   return ddprun::spawn(run, 4);        // started by hand
 }

@@ -60,6 +60,18 @@ TEST_SUITE("collectives") {
       });
   }
 
+  TEST_CASE("init_process_group: a program may make a group, destroy it and make another") {
+    const TcpStoreServer server(listen_tcp("127.0.0.1", 0));
+    run_ranks(2, [&](int rank) {
+      auto env = env_of(rank, 2, server.port());
+      env.agent_store = true;
+      for (int i = 0; i < 3; ++i) {
+        auto group = init_process_group(env, {.timeout = kTestTimeout});
+        CHECK(group.mean(rank + i) == 0.5 + i);
+      }
+    });
+  }
+
   TEST_CASE("init_process_group: a store that is not there is an error that says where") {
     auto env = env_of(1, 2, free_port());
     CHECK_THROWS_WITH_AS(init_process_group(env, {.timeout = std::chrono::milliseconds(200)}),

@@ -21,7 +21,7 @@ enum class ReduceOp : std::uint8_t { sum, avg, min, max };
 
 /// What ProcessGroup decided about one call.
 struct Operation {
-  std::uint64_t sequence = 0;  // counts from 1, the same on all ranks
+  std::uint64_t sequence = 0;           // counts from 1, the same on all ranks
   Deadline::Clock::time_point start{};  // when it was called
   Deadline deadline = Deadline::never();
   bool async_op = false;  // false: the caller waits for the Work at once
@@ -33,8 +33,7 @@ struct Operation {
 /// A backend orders its operations itself: on a thread, or on a stream of the device.
 /// Threads: called by one thread at a time, in the order of Operation::sequence; abort() from any.
 /// Throws:  nothing for what other ranks do: that is stored in the Work. After the first error
-/// every
-///          later Work fails with the same one.
+///          every later Work fails with the same one.
 class DDPRUN_API Backend {
  public:
   Backend() = default;

@@ -35,19 +35,21 @@ class DDPRUN_API DistributedDataParallel {
  public:
   /// Checks that all ranks have the same parameters (names, shapes, dtypes, in the same order),
   /// gives every rank the values of rank 0, allocates the buckets, and points every
-  /// parameters[i].grad into them, zeroed.
+  /// parameters[i].grad into them, zeroed; what grad was before does not matter. Afterwards nobody
+  /// zeroes gradients: backward overwrites them, or Sgd::zero_grad() does it before. To accumulate
+  /// over several backward passes, mark_ready only in the last.
   /// Blocks: until all ranks have done so.
-  /// Throws: UsageError with the same text on all ranks, naming the first parameter that differs
-  /// and
-  ///         the ranks; UsageError when a parameter's own fields do not fit together.
+  /// Throws: UsageError with the same text on all ranks, naming the ranks and the first parameter
+  ///         that differs; UsageError when a parameter's own fields do not fit together.
   DistributedDataParallel(ProcessGroup& group, std::span<Parameter> parameters,
                           DdpOptions options = {});
   DistributedDataParallel(DistributedDataParallel&&) noexcept;
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;
   ~DistributedDataParallel();
 
-  /// Where backward writes the gradient of parameter i; fixed for life, equal to
-  /// parameters[i].grad.
+  /// Where backward writes the gradient of parameter i; fixed for life. parameters[i].grad is the
+  /// same until another DistributedDataParallel takes the parameters, and is not to be used after
+  /// this one is gone.
   TensorView gradient(std::size_t i) const;
 
   /// Backward has finished the gradient of parameter i. When a bucket and all before it are

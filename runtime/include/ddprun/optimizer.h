@@ -23,10 +23,16 @@ struct SgdOptions {
 /// Owns:  one momentum buffer per parameter; `parameters` must outlive it.
 class DDPRUN_API Sgd {
  public:
-  /// Throws: UsageError for a dtype or device it cannot update, naming the parameter.
+  /// Throws: UsageError for a dtype or device it cannot update, naming the parameter; for a negative
+  ///         lr or momentum.
   Sgd(std::span<Parameter> parameters, SgdOptions options);
-  /// Throws: UsageError for a parameter whose gradient does not fit its value.
+  /// Leaves the gradients as they are. Throws: UsageError for a parameter whose gradient does not
+  /// fit its value.
   void step();
+  /// Sets all gradients to 0, for a backward that adds to them instead of overwriting.
+  void zero_grad();
+  /// For warm-up and decay. Throws: UsageError when it is negative.
+  void set_lr(double lr);
 
  private:
   std::span<Parameter> parameters_;

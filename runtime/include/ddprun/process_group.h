@@ -106,7 +106,8 @@ class DDPRUN_API ProcessGroup {
 /// Joins the job that `env` describes: finds the store, then makes the group of all its ranks.
 /// World size 1 needs no store. Under ddprun the launcher hosts the store and every rank is a
 /// client; without it (env.agent_store false) rank 0 hosts it on master_addr:master_port and, on
-/// destruction of the group, waits for the other ranks to have left, at most options.timeout.
+/// destruction of the group, waits for the other ranks to have left, at most 10 s and at most
+/// options.timeout. It may be called again, on all ranks, for a further group.
 /// Throws: as the constructor; ConnectionError when the store cannot be reached.
 DDPRUN_API ProcessGroup init_process_group(const WorkerEnv& env, ProcessGroupOptions options = {});
 

@@ -14,7 +14,8 @@ using TrainFn = std::function<int(const WorkerEnv&)>;
 
 /// Returns fn(env). When it throws, writes the exception's type and text to env.error_file in
 /// PyTorch's error.json format (if one is asked for), prints one line to stderr, and returns 1. A
-/// text over 64 KiB is cut, and says so.
+/// text over 64 KiB is cut, and says so. Before that it makes stdout line-buffered, so that what a
+/// rank prints is seen when it prints it.
 DDPRUN_API int record(const TrainFn& fn, const WorkerEnv& env);
 
 }  // namespace ddprun

@@ -15,8 +15,8 @@ namespace ddprun {
 
 struct SamplerOptions {
   bool shuffle = true;
-  bool drop_last =
-      false;  // false: the first indices are repeated until all ranks have equally many
+  /// false: the first indices are repeated until all ranks have equally many.
+  bool drop_last = false;
   std::uint64_t seed = 0;  // the same on all ranks
 };
 

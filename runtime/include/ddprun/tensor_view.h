@@ -43,7 +43,8 @@ inline TensorView view(std::span<std::int32_t> s) { return {s.data(), s.size(), 
 inline TensorView view(std::span<std::int64_t> s) { return {s.data(), s.size(), DType::i64, {}}; }
 
 /// One named tensor of a model and its gradient.
-/// Shape: value and grad have the product of `shape` elements and the same dtype and device.
+/// Shape: value has the product of `shape` elements; grad, which may be left empty until a
+///        DistributedDataParallel sets it, as many, with the same dtype and device.
 /// Owns:  value is the model's. grad is the model's until a DistributedDataParallel is made, which
 ///        points it into its buckets (see ddp.h).
 struct Parameter {

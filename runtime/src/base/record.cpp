@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Writes PyTorch's error.json; see record.h.
+#include <ddprun/error.h>
 #include <ddprun/record.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -39,12 +42,23 @@ std::string bounded(std::string_view text) {
   return fmt::format("{} [cut: {} of {} bytes]", text.substr(0, kMaxText), kMaxText, text.size());
 }
 
+/// The rank that the exception being handled says is at fault.
+std::optional<int> blamed_rank() {
+  try {
+    throw;
+  } catch (const RemoteError& error) {
+    return error.rank();
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
 void write_error_file(const std::string& path, const std::string& message) {
-  const nlohmann::json record = {
-      {"message",
-       {{"message", message},
-        {"extraInfo",
-         {{"py_callstack", message}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
+  nlohmann::json extra = {{"py_callstack", message},
+                          {"timestamp", std::to_string(std::time(nullptr))}};
+  // Ours: by it the launcher tells a victim from the rank that failed.
+  if (const auto rank = blamed_rank()) extra["remote_rank"] = std::to_string(*rank);
+  const nlohmann::json record = {{"message", {{"message", message}, {"extraInfo", extra}}}};
   const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   for (std::size_t done = 0; file && done < text.size();) {
@@ -62,9 +76,19 @@ int report(const WorkerEnv& env, const std::string& type, std::string_view what)
   return 1;
 }
 
+/// The launcher's pipe is no terminal: without this, lines would show when the buffer is full, and
+/// be lost when the rank is stopped. As python3 -u.
+void show_lines_at_once() {
+  // stdout's own from here to the end of the process. Without a new buffer, a stream that was
+  // written to before would go on as it was.
+  static std::array<char, BUFSIZ> buffer;
+  std::setvbuf(stdout, buffer.data(), _IOLBF, buffer.size());
+}
+
 }  // namespace
 
 int record(const TrainFn& fn, const WorkerEnv& env) {
+  show_lines_at_once();
   try {
     return fn(env);
   } catch (const abi::__forced_unwind&) {

@@ -4,7 +4,7 @@
 #include <ddprun/optimizer.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include <fmt/core.h>
 
@@ -34,6 +34,10 @@ void update(const Parameter& parameter, std::byte* momentum, const SgdOptions& o
 
 Sgd::Sgd(std::span<Parameter> parameters, SgdOptions options)
     : parameters_(parameters), options_(options) {
+  set_lr(options_.lr);
+  if (!(options_.momentum >= 0) || std::isinf(options_.momentum))
+    throw UsageError(
+        fmt::format("[optimizer] Sgd: momentum {} must be 0 or more", options_.momentum));
   for (const Parameter& p : parameters_) {
     const DType dtype = p.value.dtype;
     if ((dtype != DType::f32 && dtype != DType::f64) || p.value.device.type != DeviceType::cpu)
@@ -44,6 +48,17 @@ Sgd::Sgd(std::span<Parameter> parameters, SgdOptions options)
     // Zeroed: mu * 0 + grad is grad, which is what PyTorch starts with.
     if (options_.momentum != 0) momentum_.emplace_back(p.value.bytes());
   }
+}
+
+void Sgd::set_lr(double lr) {
+  if (!(lr >= 0) || std::isinf(lr))
+    throw UsageError(fmt::format("[optimizer] Sgd: lr {} must be 0 or more", lr));
+  options_.lr = lr;
+}
+
+void Sgd::zero_grad() {
+  for (const Parameter& p : parameters_)
+    std::fill_n(static_cast<std::byte*>(p.grad.data), p.grad.bytes(), std::byte{0});
 }
 
 void Sgd::step() {

@@ -73,8 +73,8 @@ std::size_t per_rank_batch(std::size_t global_batch, const ProcessGroup& group) 
   const auto size = static_cast<std::size_t>(group.size());
   if (global_batch == 0 || global_batch % size != 0)
     throw UsageError(fmt::format(
-        "[sampler] per_rank_batch: a global batch of {} cannot be split evenly between {} ranks; "
-        "choose a multiple of {}",
+        "[sampler] per_rank_batch: a global batch of {} cannot be split evenly between {} rank(s); "
+        "choose a multiple of {}, at least that",
         global_batch, size, size));
   return global_batch / size;
 }

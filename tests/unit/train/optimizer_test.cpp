@@ -44,6 +44,23 @@ TEST_SUITE("train") {
     CHECK(value == std::vector<float>(1001, 0.0F));
   }
 
+  TEST_CASE("Sgd: lr can be changed, and momentum is kept; gradients are zeroed on demand") {
+    std::vector<double> value = {0};
+    std::vector<double> grad = {1};
+    std::array parameters = {parameter(value, grad)};
+    Sgd sgd(parameters, {.lr = 1, .momentum = 0.5});
+    sgd.step();
+    CHECK(value[0] == -1);
+    sgd.set_lr(2);
+    sgd.step();  // buf = 1.5
+    CHECK(value[0] == -4);
+    sgd.zero_grad();
+    CHECK(grad[0] == 0);
+    CHECK_THROWS_WITH_AS(sgd.set_lr(-1), doctest::Contains("lr -1"), UsageError);
+    CHECK_THROWS_WITH_AS(Sgd(parameters, {.lr = 1, .momentum = -1}),
+                         doctest::Contains("momentum -1"), UsageError);
+  }
+
   TEST_CASE("Sgd: what it cannot update is named") {
     std::vector<std::int64_t> value(2);
     std::vector<std::int64_t> grad(2);

@@ -126,7 +126,7 @@ TEST_SUITE("train") {
       const ProcessGroup group(store, rank, 3);
       CHECK(per_rank_batch(12, group) == 4);
       CHECK_THROWS_WITH_AS(per_rank_batch(64, group), doctest::Contains("64"), UsageError);
-      CHECK_THROWS_WITH_AS(per_rank_batch(2, group), doctest::Contains("3 ranks"), UsageError);
+      CHECK_THROWS_WITH_AS(per_rank_batch(2, group), doctest::Contains("3 rank(s)"), UsageError);
       CHECK_THROWS_AS(per_rank_batch(0, group), UsageError);
     });
   }
