@@ -167,8 +167,8 @@ class Digits(unittest.TestCase):
 
     def test_bad_input_is_one_clear_line(self):
         cases = (
-            (under_ddprun(3), "a global batch of 64 cannot be split evenly between 3 ranks"),
-            (under_ddprun(4, "--batch_size", "2"), "a global batch of 2 cannot be split evenly between 4 ranks"),
+            (under_ddprun(3), "a global batch of 64 cannot be split evenly between 3 rank(s)"),
+            (under_ddprun(4, "--batch_size", "2"), "a global batch of 2 cannot be split evenly between 4 rank(s)"),
             ([TRAIN, "--data", "/no/such/file"], "/no/such/file: cannot be opened"),
             ([TRAIN, "--data", "/dev/null"], "/dev/null: has only 0 samples"),
         )
