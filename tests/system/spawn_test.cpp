@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // spawn: closures as ranks, their failures as values.
+#include <ddprun/ddprun.h>
 #include <ddprun/deadline.h>
 #include <ddprun/error.h>
 #include <ddprun/spawn.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -229,5 +231,28 @@ TEST_SUITE("launcher") {
     CHECK(read_file(only_entry(dir.path()) / "attempt_0" / "1" / "stdout.log") == "rank 1\n");
     CHECK_THROWS_WITH_AS(run_spawn([](const WorkerEnv&) { return 0; }, 0),
                          doctest::Contains("nprocs=0"), UsageError);
+  }
+
+  TEST_CASE("spawn: the rank that throws is the first failure, though others die of it before") {
+    for (int round = 0; round < 10; ++round) {
+      CAPTURE(round);
+      const RunResult result = run_plainly(
+          [](const WorkerEnv& env) {
+            struct SlowEnd {  // of what the unwinding destroys after the group
+              ~SlowEnd() { std::this_thread::sleep_for(50ms); }
+            } const slow_end;
+            auto group = init_process_group(env);
+            std::vector<float> numbers(8);
+            for (;;) {
+              group.all_reduce(view(numbers), ReduceOp::sum);
+              if (env.rank == 1) throw std::runtime_error("bad device 73");
+            }
+            return 0;
+          },
+          3);
+      REQUIRE(!result.failures.empty());
+      CHECK(result.failures.front().rank == 1);
+      CHECK(result.failures.front().exception_text == "bad device 73");
+    }
   }
 }
