@@ -35,7 +35,8 @@ struct ChildPlan {
   std::vector<std::string> environment;  // the whole of it, "NAME=value"
   int out = -1;
   int err = -1;
-  std::vector<int> keep;  // for `function`: descriptors that stay open besides 0, 1 and 2
+  std::vector<int> keep;   // for `function`: descriptors that stay open besides 0, 1 and 2
+  std::vector<int> close;  // for `function`: those that do not, though `keep` may hold the number
 };
 
 struct Child {
@@ -54,6 +55,7 @@ Child spawn_child(const ChildPlan& plan, const SignalState& found);
 std::pair<UniqueFd, UniqueFd> open_pipe();
 
 /// The descriptors that are open now.
+/// Throws: StartError when they cannot be listed.
 std::vector<int> open_descriptors();
 
 }  // namespace ddprun
