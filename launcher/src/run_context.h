@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "console.h"
+#include "descriptor_limit.h"
 #include "loop.h"
 #include "reaper.h"
 #include "signal_state.h"
@@ -16,8 +17,8 @@
 
 namespace ddprun {
 
-/// The order of construction matters: signals as found and the caller's descriptors first, then the
-/// reaper, which must hold nothing that is opened later.
+/// The order of construction matters: signals and limits as found and the caller's descriptors
+/// first, then the reaper, which must hold nothing that is opened later.
 struct RunContext {
   explicit RunContext(const std::string& token)
       : job_tokens(get_env("DDPRUN_JOB").value_or("")),
@@ -27,6 +28,7 @@ struct RunContext {
   }
 
   SignalState signals;
+  DescriptorLimit limit;
   std::vector<int> keep = open_descriptors();  // what a forked function keeps open
   std::string job_tokens;                      // "outer:inner": this job and those it is part of
   Reaper reaper;

@@ -88,12 +88,14 @@ std::vector<int> descriptors_to_close(const ChildPlan& plan) {
   return close;
 }
 
-void become_worker(pid_t launcher, const ChildPlan& plan, const SignalState& found) {
+void become_worker(pid_t launcher, const ChildPlan& plan, const SignalState& found,
+                   const DescriptorLimit& limit) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::raise(SIGKILL);  // it died before the line above
   if (plan.out >= 0) ::dup2(plan.out, STDOUT_FILENO);
   if (plan.err >= 0) ::dup2(plan.err, STDERR_FILENO);
+  limit.restore();
   found.restore();
 }
 
@@ -190,7 +192,7 @@ std::vector<int> open_descriptors() {
   return descriptors;
 }
 
-Child spawn_child(const ChildPlan& plan, const SignalState& found) {
+Child spawn_child(const ChildPlan& plan, const SignalState& found, const DescriptorLimit& limit) {
   const bool executes = !plan.argv.empty();
   const ExecImage image(plan);
   UniqueFd read_end;
@@ -205,7 +207,7 @@ Child spawn_child(const ChildPlan& plan, const SignalState& found) {
     const BlockedSignals blocked;  // no handler of the launcher runs in the child
     child.pid = ::fork();
     if (child.pid == 0) {
-      become_worker(launcher, plan, found);
+      become_worker(launcher, plan, found, limit);
       if (!executes) call_function(plan, image, close);
       const int error = execute(image);
       if (::write(write_end.get(), &error, sizeof(error)) < 0) ::_exit(126);

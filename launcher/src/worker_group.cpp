@@ -119,7 +119,7 @@ void WorkerGroup::start(Worker& worker) {
     plan.err = capture(worker.err, child_ends[1], Streams::err, spec.err, std::move(targets));
   }
 
-  Child child = spawn_child(plan, context_.signals);
+  Child child = spawn_child(plan, context_.signals, context_.limit);
   worker.pid = child.pid;
   context_.reaper.started(child.pid);
   ++running_;

@@ -124,7 +124,8 @@ struct RunResult {
 /// Blocks:  until every worker and its descendants are gone.
 /// Threads: the calling thread is the launcher's loop until it returns; it takes over SIGINT,
 ///          SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT (those that are ignored
-///          stay ignored), SIGPIPE, SIGXFSZ and SIGCHLD meanwhile, and puts them back.
+///          stay ignored), SIGPIPE, SIGXFSZ and SIGCHLD meanwhile, and puts them back. So it does
+///          with the soft limit of open descriptors, which it raises.
 DDPRUN_API RunResult run(const LaunchConfig& config);
 
 }  // namespace ddprun
