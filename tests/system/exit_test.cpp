@@ -233,7 +233,7 @@ TEST_SUITE("launcher") {
       CAPTURE(program.err());
       CHECK(code == 75);
       CHECK(count(program.err(), "ddprun: [") == 1);
-      CHECK(count(program.err(), "see the limit of descriptors (ulimit -n)") == 1);
+      CHECK(count(program.err(), "Too many open files") == 1);
     }
   }
 
