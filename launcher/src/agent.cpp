@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include <boost/system/system_error.hpp>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/random.h>
@@ -55,6 +56,7 @@ std::string count_workers(int n) { return fmt::format("{} worker{}", n, n == 1 ?
 
 /// The exit code for what kept a run from starting, or from going on.
 int exit_code_of(const std::exception& error) {
+  if (dynamic_cast<const boost::system::system_error*>(&error)) return 75;  // Asio's
   if (const auto* start = dynamic_cast<const StartError*>(&error)) return start->exit_code();
   if (dynamic_cast<const UsageError*>(&error)) return 2;
   if (dynamic_cast<const std::filesystem::filesystem_error*>(&error)) return 2;
@@ -62,6 +64,12 @@ int exit_code_of(const std::exception& error) {
   if (dynamic_cast<const std::system_error*>(&error)) return 75;
   if (dynamic_cast<const std::bad_alloc*>(&error)) return 75;
   return 70;
+}
+
+std::string text_of(const std::exception& error) {
+  if (const auto* system = dynamic_cast<const boost::system::system_error*>(&error))
+    return StartError::from_errno("event loop", system->code().value()).what();
+  return error.what();
 }
 
 }  // namespace
@@ -85,12 +93,11 @@ RunResult Agent::run() {
     context_.loop.run();
   } catch (const std::exception& error) {
     result_.exit_code = exit_code_of(error);
-    result_.error = error.what();
+    result_.error = text_of(error);
   }
   group_.reset();
   signals_.clear();
   store_.reset();
-  context_.reaper.finish();
   return result_;
 }
 
@@ -191,6 +198,7 @@ void Agent::start_attempt() {
   timer_.reset();
   const int attempt = supervisor_.attempt();
   try {
+    describe_failures();  // they go with the group, and are the end if this attempt cannot start
     group_.reset();
     result_.attempts = attempt + 1;
     if (attempt > 0) {
@@ -218,9 +226,9 @@ void Agent::start_attempt() {
                               [this] { post(GroupGone{}); }});
     host_store();  // a forked function must not inherit a thread's locks
     post(Started{});
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     group_.reset();
-    result_.error = error.what();
+    result_.error = text_of(error);
     post(StartFailed{exit_code_of(error)});
   }
 }
@@ -247,12 +255,18 @@ void Agent::finish(int exit_code) {
   timer_.reset();
   result_.exit_code = exit_code;
   result_.signal = supervisor_.signal();
+  describe_failures();
+  if (!result_.failures.empty()) forward_error_record(first_record_, exit_code);
+  context_.loop.stop();
+}
+
+void Agent::describe_failures() {
+  if (!group_) return;
+  result_.failures.clear();
   for (const auto& failure : supervisor_.failures())
     result_.failures.push_back(group_->describe(failure.local_rank));
   if (!supervisor_.failures().empty())
-    forward_error_record(group_->error_record(supervisor_.failures().front().local_rank),
-                         exit_code);
-  context_.loop.stop();
+    first_record_ = group_->error_record(supervisor_.failures().front().local_rank);
 }
 
 RunResult run_job(const LaunchConfig& config, const TrainFn& function, bool report) {
@@ -265,7 +279,7 @@ RunResult run_job(const LaunchConfig& config, const TrainFn& function, bool repo
     return result;
   } catch (const std::exception& error) {
     result.exit_code = exit_code_of(error);
-    result.error = error.what();
+    result.error = text_of(error);
   }
   if (report) std::fputs(format_report(result).c_str(), stderr);
   return result;

@@ -26,7 +26,8 @@ class Agent {
   Agent& operator=(const Agent&) = delete;
   ~Agent();
 
-  /// Blocks: until every worker and its descendants are gone.
+  /// Blocks: until every worker and its session are gone. What left its session goes with this
+  /// object: a report need not wait for that.
   RunResult run();
   /// Prints how it failed as the last thing on stderr. Blocks: at most 5 s for a slow reader.
   void report(const RunResult& result);
@@ -37,13 +38,13 @@ class Agent {
   void explain(Supervisor::State before, int suspect, const Event& event);
   void perform(const Action& action);
   void start_attempt();
-  void start_failed(int exit_code, const std::string& error);
   void host_store();
   void watch_signals();
   void on_stop_signal(int number);
   void on_job_control(int number);
   void end_grace();
   void finish(int exit_code);
+  void describe_failures();
 
   const LaunchConfig& config_;
   const TrainFn& function_;
@@ -51,6 +52,7 @@ class Agent {
   Round round_;
   Supervisor supervisor_;
   RunResult result_;
+  std::string first_record_;  // the error record of the first failure
   std::unique_ptr<TcpStoreServer> store_;
   std::unique_ptr<WorkerGroup> group_;
   std::vector<Loop::Watch> signals_;

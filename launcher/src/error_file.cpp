@@ -22,6 +22,21 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kMaxRecord = 1024 * 1024;
+constexpr int kMaxDepth = 64;  // writing a record out recurses
+
+/// Discarded when it is not JSON, or nested deeper than any record is.
+nlohmann::json parse(const std::string& text) {
+  using json = nlohmann::json;
+  bool too_deep = false;
+  auto record = json::parse(
+      text,
+      [&](int depth, json::parse_event_t, json&) {
+        too_deep |= depth > kMaxDepth;
+        return !too_deep;
+      },
+      false);
+  return too_deep ? json(json::value_t::discarded) : record;
+}
 
 std::optional<int> culprit_of(const nlohmann::json& message) {
   if (!message.is_object() || !message.contains("extraInfo")) return std::nullopt;
@@ -36,7 +51,7 @@ std::optional<int> culprit_of(const nlohmann::json& message) {
 }  // namespace
 
 ErrorRecord parse_error_record(const std::string& json) {
-  const auto record = nlohmann::json::parse(json, nullptr, false);
+  const auto record = parse(json);
   if (!record.is_object() || !record.contains("message")) return {};
   const auto& outer = record["message"];
   const auto& message = outer.is_object() && outer.contains("message") ? outer["message"] : outer;
@@ -50,7 +65,7 @@ ErrorRecord parse_error_record(const std::string& json) {
 
 void forward_error_record(const std::string& json, int exit_code) {
   const auto path = get_env("TORCHELASTIC_ERROR_FILE");
-  auto record = nlohmann::json::parse(json, nullptr, false);
+  auto record = parse(json);
   if (!path || path->empty() || !record.is_object()) return;
   if (record["message"].is_object()) record["message"]["errorCode"] = exit_code;
   std::ofstream file(*path, std::ios::trunc);

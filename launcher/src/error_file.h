@@ -19,7 +19,8 @@ struct ErrorRecord {
 
 /// Reads what a worker wrote: "<type>: <text>" in `message` or `message.message`, and, when another
 /// rank ended it, that one's number in words in `message.extraInfo.remote_rank`. A record that is
-/// missing, cut off or something else gives an empty one: it may have died while writing.
+/// missing, cut off, nested over 64 deep or something else gives an empty one: it may have died
+/// while writing.
 ErrorRecord parse_error_record(const std::string& json);
 
 /// Writes the first failure's record, with the job's exit code, to the file that

@@ -12,14 +12,22 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "spawn_child.h"
+
 namespace ddprun {
+
+void throw_not_made(const std::filesystem::path& path, int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOSPC || error == EDQUOT)
+    throw StartError::from_errno("create " + path.string(), error);
+  throw UsageError(
+      fmt::format("[logs] create {}: {}; see --log_dir", path.string(), std::strerror(error)));
+}
 
 LogFile::LogFile(std::filesystem::path path, Warn warn)
     : path_(std::move(path)),
       fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)),
       warn_(std::move(warn)) {
-  if (!fd_)
-    throw UsageError(fmt::format("[logs] create {}: {}", path_.string(), std::strerror(errno)));
+  if (!fd_) throw_not_made(path_, errno);
 }
 
 void LogFile::append(std::string_view bytes) {

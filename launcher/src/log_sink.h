@@ -31,6 +31,10 @@ class LogSink {
   virtual void write(const LogSource& source, std::string_view text, LineEnd end) = 0;
 };
 
+/// Why a log file or directory could not be made, from errno.
+/// Throws: StartError (75) when the machine has no room or no descriptors left, else UsageError.
+[[noreturn]] void throw_not_made(const std::filesystem::path& path, int error);
+
 /// A log file, byte for byte what the worker wrote. When it cannot be written any more it warns
 /// once, with path and cause, and takes nothing from then on: a full disk stops no worker.
 class LogFile {
@@ -38,7 +42,7 @@ class LogFile {
   using Warn = std::function<void(std::string_view)>;
 
   /// Creates the file, mode 0600.
-  /// Throws: UsageError when it exists or cannot be created.
+  /// Throws: as throw_not_made.
   LogFile(std::filesystem::path path, Warn warn);
   void append(std::string_view bytes);
 

@@ -77,18 +77,30 @@ pid_t ProcessTable::next() {
   }
 }
 
-bool environment_contains(pid_t pid, std::string_view text) {
+bool environment_lists(pid_t pid, std::string_view name, std::string_view item) {
+  constexpr std::size_t kDiffers = std::string_view::npos;
   const UniqueFd file = open_proc(pid, "environ");
-  if (!file) return false;
   std::array<char, 16384> buffer;
-  std::size_t kept = 0;  // the end of the last piece, in case `text` lies across two
+  bool in_value = false;
+  std::size_t same = 0;  // bytes of the name, or of the item, that agree so far
+  const auto advance = [&same](std::string_view expected, char c) {
+    same = same < expected.size() && expected[same] == c ? same + 1 : kDiffers;
+  };
   for (;;) {
-    const ssize_t n = ::read(file.get(), buffer.data() + kept, buffer.size() - kept);
-    if (n <= 0) return false;
-    const std::string_view seen(buffer.data(), kept + static_cast<std::size_t>(n));
-    if (seen.find(text) != std::string_view::npos) return true;
-    kept = std::min(seen.size(), text.size() - 1);
-    std::memmove(buffer.data(), seen.data() + seen.size() - kept, kept);
+    const ssize_t n = file ? ::read(file.get(), buffer.data(), buffer.size()) : 0;
+    if (n <= 0) return in_value && same == item.size();  // the last one may lack its end
+    for (const char c : std::span(buffer).first(static_cast<std::size_t>(n))) {
+      if (in_value && (c == '\0' || c == ':')) {
+        if (same == item.size()) return true;
+        in_value = c == ':';
+        same = 0;
+      } else if (c == '\0') {
+        same = 0;
+      } else {
+        advance(in_value ? item : name, c);
+        if (!in_value && same == name.size()) in_value = true, same = 0;
+      }
+    }
   }
 }
 
@@ -101,6 +113,12 @@ bool ignores(pid_t pid, int signal) {
   std::uint64_t mask = 0;
   std::from_chars(status.data() + at + kLabel.size(), status.data() + status.size(), mask, 16);
   return (mask >> (signal - 1) & 1U) != 0;
+}
+
+bool has_name(pid_t pid, std::string_view name) {
+  std::array<char, 64> text;
+  const std::string_view comm = read_proc(pid, "comm", text);
+  return comm.substr(0, comm.find('\n')) == name;
 }
 
 std::string process_name(pid_t pid) {

@@ -32,9 +32,12 @@ class ProcessTable {
   alignas(8) std::array<char, 8192> entries_;
 };
 
-/// Whether the environment that `pid` was started with holds `text`; false when it is not ours to
-/// read.
-bool environment_contains(pid_t pid, std::string_view text);
+/// Whether the environment that `pid` was started with has the variable `name` ("NAME=") with
+/// `item` in its list, "a:b:c"; false when it is not ours to read.
+bool environment_lists(pid_t pid, std::string_view name, std::string_view item);
+
+/// Whether this is the first 15 bytes of its program's name.
+bool has_name(pid_t pid, std::string_view name);
 
 /// Whether it ignores the signal: neither its default nor a handler.
 bool ignores(pid_t pid, int signal);

@@ -25,7 +25,10 @@
 namespace ddprun {
 namespace {
 
+constexpr std::string_view kName = "ddprun-reaper";
+constexpr pid_t kFinish = 0;  // as a message: the job is over
 constexpr int kSweepLimitMs = 2000;
+constexpr int kFinishLimitMs = 3000;
 constexpr std::size_t kMaxSessions = 4096;  // more are still found by their environment
 
 long now_ms() {
@@ -63,44 +66,49 @@ class Sessions {
   std::size_t count_ = 0;
 };
 
-/// Kills what belongs to the job; the pidfd of one process killed, empty when there was none.
-UniqueFd kill_job(Sessions& sessions, std::string_view variable) {
-  UniqueFd killed;
+/// Kills what belongs to the job, but for reapers of jobs inside it, which end by themselves; the
+/// pidfd of one process that is about to end, empty when there was none.
+UniqueFd kill_job(Sessions& sessions, std::string_view job_token) {
+  UniqueFd ending;
   ProcessTable table;
   while (const pid_t pid = table.next()) {
     const pid_t session = ::getsid(pid);
     if (session <= 0 || pid == ::getpid()) continue;  // 0: the kernel's threads
-    if (!sessions.contain(session) && !environment_contains(pid, variable)) continue;
+    if (!sessions.contain(session) && !environment_lists(pid, "DDPRUN_JOB=", job_token)) continue;
     if (!is_alive(pid)) continue;
     UniqueFd pidfd = open_pidfd(pid);
-    if (pidfd && ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0)
-      killed = std::move(pidfd);
+    const int signal = has_name(pid, kName) ? SIGCONT : SIGKILL;
+    if (pidfd && ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0)
+      ending = std::move(pidfd);
   }
-  return killed;
+  return ending;
 }
 
-[[noreturn]] void run_reaper(int pipe, std::string_view variable) {
+[[noreturn]] void run_reaper(int pipe, std::string_view job_token) {
   ::setsid();
-  ::prctl(PR_SET_NAME, "ddprun-reaper");
+  ::prctl(PR_SET_NAME, kName.data());
   ::dup2(pipe, STDIN_FILENO);
   close_all_but_stdin();
   if (::chdir("/") != 0) ::_exit(0);  // hold no mount
 
   Sessions sessions;
   std::array<pid_t, 256> messages;
-  for (;;) {
+  for (bool finished = false; !finished;) {
     const ssize_t n = ::read(STDIN_FILENO, messages.data(), sizeof(messages));
     if (n == 0) break;
     if (n < 0 && errno != EINTR) break;
     for (std::size_t i = 0; n > 0 && i < static_cast<std::size_t>(n) / sizeof(pid_t); ++i)
-      sessions.apply(messages[i]);
+      if (messages[i] == kFinish)
+        finished = true;
+      else
+        sessions.apply(messages[i]);
   }
 
   const long limit = now_ms() + kSweepLimitMs;
-  while (const UniqueFd killed = kill_job(sessions, variable)) {
+  while (const UniqueFd ending = kill_job(sessions, job_token)) {
     const long left = limit - now_ms();
     if (left <= 0) break;
-    pollfd gone = {killed.get(), POLLIN, 0};
+    pollfd gone = {ending.get(), POLLIN, 0};
     ::poll(&gone, 1, static_cast<int>(left));
   }
   ::_exit(0);
@@ -109,18 +117,30 @@ UniqueFd kill_job(Sessions& sessions, std::string_view variable) {
 }  // namespace
 
 Reaper::Reaper(const std::string& job_token) {
-  const std::string variable = "DDPRUN_JOB=" + job_token;
   auto [read_end, write_end] = open_pipe();
   const BlockedSignals blocked;  // the reaper stays deaf to all but SIGKILL
   pid_ = ::fork();
-  if (pid_ == 0) run_reaper(read_end.get(), variable);
+  if (pid_ == 0) run_reaper(read_end.get(), job_token);
   if (pid_ < 0) throw StartError::from_errno("fork the reaper", errno);
+  pidfd_ = open_pidfd(pid_);
+  const int error = errno;
   pipe_ = std::move(write_end);
+  if (pidfd_) return;
+  finish();
+  throw StartError::from_errno("watch the reaper", error);
 }
 
 void Reaper::finish() {
   if (!pipe_) return;
+  send(kFinish);  // the end of the file may not come: another run of this process can hold the pipe
   pipe_.reset();
+  ::kill(pid_, SIGCONT);  // whoever stopped it
+  pollfd ended = {pidfd_.get(), POLLIN, 0};
+  const long limit = now_ms() + kFinishLimitMs;
+  while (::poll(&ended, 1, static_cast<int>(std::max(0L, limit - now_ms()))) < 0 &&
+         errno == EINTR) {
+  }
+  ::kill(pid_, SIGKILL);  // a zombie takes no notice
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

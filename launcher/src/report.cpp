@@ -111,10 +111,10 @@ std::string first_failure(const RankFailure& failure) {
 }  // namespace
 
 std::string format_report(const RunResult& result) {
-  if (!result.error.empty()) return "ddprun: " + result.error + "\n";
-  if (result.failures.empty()) return "";
+  const std::string error = result.error.empty() ? "" : "ddprun: " + result.error + "\n";
+  if (result.failures.empty()) return error;
   const std::span failures(result.failures);
-  return other_failures(failures.subspan(1)) + first_failure(failures.front());
+  return error + other_failures(failures.subspan(1)) + first_failure(failures.front());
 }
 
 }  // namespace ddprun

@@ -7,7 +7,9 @@
 
 #include <unistd.h>
 
+#include "base/env.h"
 #include "console.h"
+#include "descriptor_limit.h"
 #include "loop.h"
 #include "reaper.h"
 #include "signal_state.h"
@@ -15,17 +17,20 @@
 
 namespace ddprun {
 
-/// The order of construction matters: signals as found and the caller's descriptors first, then the
-/// reaper, which must hold nothing that is opened later.
+/// The order of construction matters: signals and limits as found and the caller's descriptors
+/// first, then the reaper, which must hold nothing that is opened later.
 struct RunContext {
-  explicit RunContext(std::string token)
-      : job_token(std::move(token)),
-        reaper(job_token),
-        console(loop, STDOUT_FILENO, STDERR_FILENO) {}
+  explicit RunContext(const std::string& token)
+      : job_tokens(get_env("DDPRUN_JOB").value_or("")),
+        reaper(token),
+        console(loop, STDOUT_FILENO, STDERR_FILENO) {
+    job_tokens += (job_tokens.empty() ? "" : ":") + token;
+  }
 
   SignalState signals;
+  DescriptorLimit limit;
   std::vector<int> keep = open_descriptors();  // what a forked function keeps open
-  std::string job_token;
+  std::string job_tokens;                      // "outer:inner": this job and those it is part of
   Reaper reaper;
   Loop loop;
   Console console;

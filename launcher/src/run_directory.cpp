@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 
@@ -14,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/env.h"
+#include "log_sink.h"
 
 namespace ddprun {
 namespace {
@@ -30,18 +30,26 @@ std::string as_file_name(std::string_view run_id) {
   return name;
 }
 
+std::filesystem::path absolute(const std::filesystem::path& path, std::string_view origin) {
+  std::error_code error;
+  const auto result = std::filesystem::absolute(path, error);
+  if (error)
+    throw UsageError(fmt::format("[logs] {} {}: the current directory is not there any more ({})",
+                                 origin, path.string(), error.message()));
+  return result.lexically_normal();
+}
+
 }  // namespace
 
 std::filesystem::path run_directory_pattern(const LaunchConfig& config, const std::string& run_id) {
   const std::string name = as_file_name(run_id) + "_XXXXXX";
-  if (!config.logs.log_dir.empty())
-    return std::filesystem::absolute(config.logs.log_dir).lexically_normal() / name;
+  if (!config.logs.log_dir.empty()) return absolute(config.logs.log_dir, "--log_dir") / name;
   const auto& redirects = config.logs.redirects;
   const bool redirected = std::any_of(redirects.begin(), redirects.end(),
                                       [](Streams streams) { return streams != Streams::none; });
   if (!redirected) return {};
   const std::filesystem::path parent = get_env("TMPDIR").value_or("/tmp");
-  return std::filesystem::absolute(parent).lexically_normal() / ("ddprun_" + name);
+  return absolute(parent, "TMPDIR") / ("ddprun_" + name);
 }
 
 std::filesystem::path make_run_directory(const LaunchConfig& config, const std::string& run_id) {
@@ -50,12 +58,8 @@ std::filesystem::path make_run_directory(const LaunchConfig& config, const std::
   const auto parent = std::filesystem::path(path).parent_path();
   std::error_code error;
   std::filesystem::create_directories(parent, error);
-  if (error)
-    throw UsageError(
-        fmt::format("[logs] --log_dir {}: cannot be made: {}", parent.string(), error.message()));
-  if (::mkdtemp(path.data()) == nullptr)
-    throw UsageError(fmt::format("[logs] --log_dir {}: no directory can be made in it: {}",
-                                 parent.string(), std::strerror(errno)));
+  if (error) throw_not_made(parent, error.value());
+  if (::mkdtemp(path.data()) == nullptr) throw_not_made(path, errno);
   return path;
 }
 

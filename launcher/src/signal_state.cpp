@@ -22,6 +22,7 @@ SignalState::SignalState() {
   }
   ::pthread_sigmask(SIG_UNBLOCK, &handled, &mask_);
   set_action(SIGPIPE, SIG_IGN);
+  set_action(SIGXFSZ, SIG_IGN);
   set_action(SIGCHLD, SIG_DFL);
 }
 

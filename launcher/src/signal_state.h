@@ -10,7 +10,8 @@ namespace ddprun {
 class SignalState {
  public:
   /// Saves them; then lets this thread receive the signals the launcher handles, ignores SIGPIPE
-  /// (a closed console is an error code) and takes SIGCHLD as default (children stay to be reaped).
+  /// and SIGXFSZ (a closed console, a full file are error codes) and takes SIGCHLD as default
+  /// (children stay to be reaped).
   SignalState();
   SignalState(const SignalState&) = delete;
   SignalState& operator=(const SignalState&) = delete;
@@ -22,8 +23,8 @@ class SignalState {
   /// Async-signal-safe: for a forked child.
   void restore() const noexcept;
 
-  static constexpr std::array kHandled = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1,
-                                          SIGUSR2, SIGTSTP, SIGCONT, SIGPIPE, SIGCHLD};
+  static constexpr std::array kHandled = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
+                                          SIGTSTP, SIGCONT, SIGPIPE, SIGXFSZ, SIGCHLD};
 
  private:
   sigset_t mask_;

@@ -17,8 +17,14 @@ namespace {
 /// The CUDA driver opens its memory device when it is initialised, and keeps it open; programs that
 /// only ask for the GPUs' state (NVML) do not. /dev/dxg is the same under WSL.
 bool cuda_is_initialised() {
+  std::vector<int> descriptors;
+  try {
+    descriptors = open_descriptors();
+  } catch (const StartError&) {
+    return false;  // no descriptor is left to look with; the run will end for the same reason
+  }
   char target[64];
-  for (const int fd : open_descriptors()) {
+  for (const int fd : descriptors) {
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
     const ssize_t n = ::readlink(link.c_str(), target, sizeof(target));
     const std::string_view name(target, n > 0 ? static_cast<std::size_t>(n) : 0);

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <string_view>
+#include <tuple>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -73,22 +74,28 @@ struct ExecImage {
   std::vector<char*> environment;
 };
 
-/// What must not be open in a child that calls a function: everything else the launcher opened.
+/// What must not be open in a child that calls a function. A number of `keep` may have become the
+/// launcher's since: another thread closed it. So what would do harm is named; the rest of the
+/// launcher's (its epoll, log files, pidfds) is useless there but harmless.
 std::vector<int> descriptors_to_close(const ChildPlan& plan) {
   if (!plan.argv.empty()) return {};  // close-on-exec does it
   std::vector<int> close = open_descriptors();
-  std::erase_if(close, [&](int fd) {
-    return fd <= STDERR_FILENO || std::count(plan.keep.begin(), plan.keep.end(), fd) > 0;
-  });
+  std::erase_if(close,
+                [&](int fd) { return std::count(plan.keep.begin(), plan.keep.end(), fd) > 0; });
+  close.insert(close.end(), {plan.out, plan.err});
+  close.insert(close.end(), plan.close.begin(), plan.close.end());
+  std::erase_if(close, [](int fd) { return fd <= STDERR_FILENO; });
   return close;
 }
 
-void become_worker(pid_t launcher, const ChildPlan& plan, const SignalState& found) {
+void become_worker(pid_t launcher, const ChildPlan& plan, const SignalState& found,
+                   const DescriptorLimit& limit) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::raise(SIGKILL);  // it died before the line above
   if (plan.out >= 0) ::dup2(plan.out, STDOUT_FILENO);
   if (plan.err >= 0) ::dup2(plan.err, STDERR_FILENO);
+  limit.restore();
   found.restore();
 }
 
@@ -109,7 +116,8 @@ int execute(const ExecImage& image) {
 
 void flush_output() {
   std::cout.flush();
-  std::fflush(nullptr);
+  std::fflush(stdout);  // not all streams: another thread may hold stdin's lock while it reads
+  std::fflush(stderr);
 }
 
 [[noreturn]] void call_function(const ChildPlan& plan, const ExecImage& image,
@@ -176,7 +184,7 @@ std::pair<UniqueFd, UniqueFd> open_pipe() {
 std::vector<int> open_descriptors() {
   std::vector<int> descriptors;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc/self/fd"), &::closedir);
-  if (!directory) return descriptors;
+  if (!directory) throw StartError::from_errno("list /proc/self/fd", errno);
   while (const dirent* entry = ::readdir(directory.get())) {
     const auto fd = parse_int(entry->d_name);
     if (fd && *fd != ::dirfd(directory.get())) descriptors.push_back(static_cast<int>(*fd));
@@ -184,11 +192,14 @@ std::vector<int> open_descriptors() {
   return descriptors;
 }
 
-Child spawn_child(const ChildPlan& plan, const SignalState& found) {
+Child spawn_child(const ChildPlan& plan, const SignalState& found, const DescriptorLimit& limit) {
+  const bool executes = !plan.argv.empty();
   const ExecImage image(plan);
-  auto [read_end, write_end] = open_pipe();
+  UniqueFd read_end;
+  UniqueFd write_end;
+  if (executes) std::tie(read_end, write_end) = open_pipe();
   const std::vector<int> close = descriptors_to_close(plan);
-  if (plan.argv.empty()) flush_output();  // else the child would write what we have buffered, too
+  if (!executes) flush_output();  // else the child would write what we have buffered, too
   const pid_t launcher = ::getpid();
 
   Child child;
@@ -196,8 +207,8 @@ Child spawn_child(const ChildPlan& plan, const SignalState& found) {
     const BlockedSignals blocked;  // no handler of the launcher runs in the child
     child.pid = ::fork();
     if (child.pid == 0) {
-      become_worker(launcher, plan, found);
-      if (plan.argv.empty()) call_function(plan, image, close);
+      become_worker(launcher, plan, found, limit);
+      if (!executes) call_function(plan, image, close);
       const int error = execute(image);
       if (::write(write_end.get(), &error, sizeof(error)) < 0) ::_exit(126);
       ::_exit(127);
@@ -207,7 +218,7 @@ Child spawn_child(const ChildPlan& plan, const SignalState& found) {
   write_end.reset();
   child.pidfd = open_pidfd(child.pid);
   const int pidfd_error = child.pidfd ? 0 : errno;
-  const int exec_errno = pidfd_error ? 0 : read_exec_error(read_end.get());
+  const int exec_errno = pidfd_error || !executes ? 0 : read_exec_error(read_end.get());
   if (pidfd_error == 0 && exec_errno == 0) return child;
   ::kill(child.pid, SIGKILL);
   ::waitpid(child.pid, nullptr, 0);

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "base/unique_fd.h"
+#include "descriptor_limit.h"
 #include "signal_state.h"
 
 namespace ddprun {
@@ -35,7 +36,8 @@ struct ChildPlan {
   std::vector<std::string> environment;  // the whole of it, "NAME=value"
   int out = -1;
   int err = -1;
-  std::vector<int> keep;  // for `function`: descriptors that stay open besides 0, 1 and 2
+  std::vector<int> keep;   // for `function`: descriptors that stay open besides 0, 1 and 2
+  std::vector<int> close;  // for `function`: those that do not, though `keep` may hold the number
 };
 
 struct Child {
@@ -43,17 +45,18 @@ struct Child {
   UniqueFd pidfd;
 };
 
-/// The child leads a session of its own, is killed when the calling thread ends, has the signal
-/// state `found`, and holds no descriptor of the launcher but its streams. A set-uid program loses
-/// the parent-death signal when it is executed; the reaper then ends it.
+/// The child leads a session of its own, is killed when the calling thread ends, has the signals
+/// and the limit as they were found, and holds no descriptor of the launcher but its streams. A
+/// set-uid program loses the parent-death signal when it is executed; the reaper then ends it.
 /// Blocks: until the program is executed or could not be.
 /// Throws: StartError: 127 not found, 126 cannot be executed, 2 argument list too long, 75.
-Child spawn_child(const ChildPlan& plan, const SignalState& found);
+Child spawn_child(const ChildPlan& plan, const SignalState& found, const DescriptorLimit& limit);
 
 /// Read end and write end, close-on-exec.
 std::pair<UniqueFd, UniqueFd> open_pipe();
 
 /// The descriptors that are open now.
+/// Throws: StartError when they cannot be listed.
 std::vector<int> open_descriptors();
 
 }  // namespace ddprun

@@ -44,11 +44,12 @@ std::vector<Action> Supervisor::step(const Event& event) {
           [&](const Started&) -> Actions {
             expect(state_ == State::starting, "Started");
             state_ = State::running;
+            failures_.clear();
             return {};
           },
           [&](const StartFailed& failed) -> Actions {
             expect(state_ == State::starting, "StartFailed");
-            return finish(failed.exit_code);
+            return finish(failures_.empty() ? failed.exit_code : failures_.front().status.code());
           },
           [&](const WorkerExited& exited) -> Actions { return on_exit(exited); },
           [&](const SuspicionOver&) -> Actions {
@@ -116,7 +117,6 @@ std::vector<Action> Supervisor::on_gone() {
   ++attempt_;
   killed_ = false;
   ended_.clear();
-  failures_.clear();
   return {{Kind::start, attempt_}};
 }
 
@@ -127,7 +127,10 @@ std::vector<Action> Supervisor::on_signal(int number) {
     return {{Kind::kill, 0}};
   }
   signal_ = number;
-  if (state_ == State::starting) return finish(128 + number);
+  if (state_ == State::starting) {
+    failures_.clear();
+    return finish(128 + number);
+  }
   if (state_ == State::stopping) {  // the grace that runs is not begun anew
     if (goal_ == Goal::restart) goal_ = Goal::signal;
     return {{Kind::stop, number}};

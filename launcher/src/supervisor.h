@@ -74,8 +74,8 @@ class Supervisor {
   int attempt() const { return attempt_; }
   int signal() const { return signal_; }    // the first one that told the launcher to stop, or 0
   int suspect() const { return suspect_; }  // the local rank that suspecting waits for
-  /// Of this attempt: the first failure, then the others by order of death. A worker that ended as
-  /// it was asked to is none.
+  /// Of this attempt, or of the last one until this one has started: the first failure, then the
+  /// others by order of death. A worker that ended as it was asked to is none.
   const std::vector<Failure>& failures() const { return failures_; }
 
  private:

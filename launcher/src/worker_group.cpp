@@ -5,6 +5,7 @@
 #include <ddprun/error.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
@@ -87,12 +88,17 @@ WorkerGroup::~WorkerGroup() { context_.console.on_room(nullptr); }
 
 void WorkerGroup::start(Worker& worker) {
   WorkerSpec& spec = worker.spec;
-  if (!spec.log_dir.empty()) std::filesystem::create_directories(spec.log_dir);
+  if (!spec.log_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(spec.log_dir, error);
+    if (error) throw_not_made(spec.log_dir, error.value());
+  }
   ChildPlan plan;
   plan.argv = spec.argv;
   if (spec.argv.empty()) plan.function = [&spec] { return record(spec.function, spec.env); };
-  plan.environment = worker_environment(spec.env, context_.job_token);
+  plan.environment = worker_environment(spec.env, context_.job_tokens);
   plan.keep = context_.keep;
+  plan.close = {context_.reaper.descriptor()};
 
   UniqueFd child_ends[2];
   const auto capture = [&](std::optional<LogPump>& pump, UniqueFd& child_end, Streams stream,
@@ -113,7 +119,7 @@ void WorkerGroup::start(Worker& worker) {
     plan.err = capture(worker.err, child_ends[1], Streams::err, spec.err, std::move(targets));
   }
 
-  Child child = spawn_child(plan, context_.signals);
+  Child child = spawn_child(plan, context_.signals, context_.limit);
   worker.pid = child.pid;
   context_.reaper.started(child.pid);
   ++running_;

@@ -117,9 +117,9 @@ std::vector<WorkerSpec> make_worker_specs(const LaunchConfig& config, const Roun
 }
 
 std::vector<std::pair<std::string, std::string>> worker_variables(const WorkerEnv& env,
-                                                                  const std::string& job_token) {
+                                                                  const std::string& job_tokens) {
   auto variables = env.variables();
-  variables.emplace_back("DDPRUN_JOB", job_token);
+  variables.emplace_back("DDPRUN_JOB", job_tokens);
   variables.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING",
                          get_env("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
   const auto inherited = get_env("OMP_NUM_THREADS");
@@ -131,8 +131,8 @@ std::vector<std::pair<std::string, std::string>> worker_variables(const WorkerEn
   return variables;
 }
 
-std::vector<std::string> worker_environment(const WorkerEnv& env, const std::string& job_token) {
-  const auto variables = worker_variables(env, job_token);
+std::vector<std::string> worker_environment(const WorkerEnv& env, const std::string& job_tokens) {
+  const auto variables = worker_variables(env, job_tokens);
   const auto is_ours = [&variables](std::string_view entry) {
     const auto name = entry.substr(0, entry.find('='));
     return name.size() < entry.size() &&

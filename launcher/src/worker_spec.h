@@ -44,14 +44,14 @@ void check_script(const ProgramConfig& program);
 std::vector<WorkerSpec> make_worker_specs(const LaunchConfig& config, const Round& round,
                                           int attempt, const std::filesystem::path& run_dir);
 
-/// Name and value of what ddprun sets for a worker, each name once. `job_token`: value of
+/// Name and value of what ddprun sets for a worker, each name once. `job_tokens`: value of
 /// DDPRUN_JOB, by which the reaper finds the descendants of a killed job.
 std::vector<std::pair<std::string, std::string>> worker_variables(const WorkerEnv& env,
-                                                                  const std::string& job_token);
+                                                                  const std::string& job_tokens);
 
 /// The whole environment of a worker: the launcher's own entries byte for byte (also those without
 /// '=' or with a repeated name), less those that ddprun sets, then worker_variables as
 /// "NAME=value".
-std::vector<std::string> worker_environment(const WorkerEnv& env, const std::string& job_token);
+std::vector<std::string> worker_environment(const WorkerEnv& env, const std::string& job_tokens);
 
 }  // namespace ddprun

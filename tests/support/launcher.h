@@ -43,8 +43,7 @@ class Marked {
     std::set<int> found;
     ProcessTable table;
     while (const pid_t pid = table.next())
-      if (environment_contains(pid, "DDPRUN_TEST_MARK=" + value_) && is_alive(pid))
-        found.insert(pid);
+      if (environment_lists(pid, "DDPRUN_TEST_MARK=", value_) && is_alive(pid)) found.insert(pid);
     return found;
   }
 

@@ -60,7 +60,8 @@ RankProcesses::RankProcesses(int n, std::chrono::milliseconds timeout, const Fn&
     : children_(static_cast<std::size_t>(n)) {
   UniqueFd listener = listen_tcp("127.0.0.1", 0);
   const auto port = local_port(listener.get());
-  std::fflush(nullptr);
+  std::fflush(stdout);
+  std::fflush(stderr);
   for (int rank = 0; rank < n; ++rank) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw ConnectionError("pipe2");

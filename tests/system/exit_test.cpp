@@ -198,6 +198,52 @@ TEST_SUITE("launcher") {
     CHECK(program.out().empty());
   }
 
+  TEST_CASE("ddprun: a restart that cannot start says why, and what failed before it") {
+    const TempDir dir;
+    Program program({DDPRUN_PROGRAM, "--max_restarts=2", "--log_dir", dir.path(), "/bin/sh", "-c",
+                     "cd " + dir.path().string() + " && mv * away && touch $(basename " +
+                         "$(dirname $(dirname $(dirname $TORCHELASTIC_ERROR_FILE)))); exit 7"});
+    CHECK(program.wait() == 7);
+    CHECK(count(program.err(), "ddprun: [logs] create ") == 1);
+    CHECK(count(program.err(), "Not a directory") == 1);
+    CHECK(count(report_of(program), "rank 0 (local rank 0") == 1);
+  }
+
+  TEST_CASE("ddprun: a current directory that is gone is one line, also in a dry run") {
+    for (const char* option : {"--dry_run", "--nproc_per_node=1"}) {
+      const TempDir dir;
+      Program program({"/bin/sh", "-c",
+                       "cd $1 && mkdir gone && cd gone && rmdir ../gone; shift; exec \"$@\"", "sh",
+                       dir.path(), DDPRUN_PROGRAM, option, "--log_dir", "logs", "/bin/true"});
+      CHECK(program.wait() == 2);
+      CHECK(program.err().starts_with("ddprun: [logs] --log_dir logs: the current directory"));
+      CHECK(count(program.err(), "\n") == 1);
+    }
+  }
+
+  TEST_CASE("ddprun: with too few descriptors it works or ends with 75 and one line") {
+    for (int limit = 8; limit <= 32; limit += 2) {
+      CAPTURE(limit);
+      const TempDir dir;
+      Program program({"/bin/sh", "-c",
+                       "ulimit -n " + std::to_string(limit) + "; exec \"$0\" \"$@\"",
+                       DDPRUN_PROGRAM, "--nproc_per_node=2", "--log_dir", dir.path(), "/bin/true"});
+      const int code = program.wait();
+      if (code == 0) continue;
+      CAPTURE(program.err());
+      CHECK(code == 75);
+      CHECK(count(program.err(), "ddprun: [") == 1);
+      CHECK(count(program.err(), "Too many open files") == 1);
+    }
+  }
+
+  TEST_CASE("ddprun: the soft limit of descriptors is no limit of workers, and is theirs") {
+    Program program({"/bin/sh", "-c", "ulimit -S -n 40; exec \"$0\" \"$@\"", DDPRUN_PROGRAM,
+                     "--nproc_per_node=20", "/bin/sh", "-c", "ulimit -S -n"});
+    CHECK(program.wait() == 0);
+    CHECK(count(program.out(), "]: 40\n") == 20);
+  }
+
   TEST_CASE("ddprun: restarts all ranks, numbers the attempts, and keeps every attempt's logs") {
     const TempDir dir;
     const auto logs = dir.path() / "a b" / "logs";

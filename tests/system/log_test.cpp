@@ -246,4 +246,31 @@ TEST_SUITE("launcher") {
     }
     CHECK(runs == 2);
   }
+
+  TEST_CASE("ddprun: a limit of file size ends a log file, not the job") {
+    const TempDir dir;
+    Program program({"/bin/sh", "-c", "ulimit -f 8; exec \"$0\" \"$@\"", DDPRUN_PROGRAM,
+                     "--log_dir", dir.path(), DDPRUN_WORKER, "lines:1000", "exit:3"});
+    CHECK(program.wait() == 3);
+    CHECK(count(program.err(), "stdout.log: File too large; the file ends here") == 1);
+  }
+
+  TEST_CASE("ddprun: a console that is a file and full is said once") {
+    const TempDir dir;
+    const std::string path = dir.path() / "console";
+    Program program({"/bin/sh", "-c", "ulimit -f 8; file=$1; shift; exec \"$@\" >\"$file\"", "sh",
+                     path, DDPRUN_PROGRAM, "--nproc_per_node=2", DDPRUN_WORKER, "lines:1000",
+                     "exit:3"});
+    CHECK(program.wait() == 3);
+    CHECK(count(program.err(), "warning: stdout takes nothing any more (File too large)") == 1);
+    CHECK(count(program.err(), "first failure: rank") == 1);
+  }
+
+  TEST_CASE("ddprun: workers get the disposition of SIGXFSZ that ddprun found") {
+    Program program(launch({}, {"raise:25"}));
+    CHECK(program.wait() == 128 + SIGXFSZ);
+    Program shell({DDPRUN_PROGRAM, "/bin/sh", "-c", "grep SigIgn /proc/$$/status"});
+    CHECK(shell.wait() == 0);
+    CHECK((std::stoull(shell.out().substr(8), nullptr, 16) >> (SIGXFSZ - 1) & 1U) == 0);
+  }
 }

@@ -54,6 +54,39 @@ TEST_SUITE("launcher") {
     }
   }
 
+  TEST_CASE("ddprun: kill -9 of one that runs others leaves nothing of them") {
+    for (int round = 0; round < 3; ++round) {
+      CAPTURE(round);
+      const Marked marked;
+      Program program({DDPRUN_PROGRAM, "--nproc_per_node=2", DDPRUN_PROGRAM, "--nproc_per_node=2",
+                       "--master_port=0", DDPRUN_WORKER, "leave:hold", "leave:daemon",
+                       "out:ready\\n", "wait"});
+      REQUIRE(program.wait_for("ready", 4));
+      program.kill(SIGKILL);
+      CHECK(program.wait() == 137);
+      CHECK(marked.gone_within(3s));
+    }
+  }
+
+  TEST_CASE("ddprun: the token of a job is found among those around it, and only whole") {
+    Program program({"/usr/bin/env", "-i", "X=DDPRUN_JOB=a", "DDPRUN_JOB=a1:b2:c3", "Y=e5",
+                     DDPRUN_WORKER, "out:ready\\n", "wait"});
+    REQUIRE(program.wait_for("ready"));
+    for (const char* token : {"a1", "b2", "c3"})
+      CHECK(ddprun::environment_lists(program.pid(), "DDPRUN_JOB=", token));
+    for (const char* token : {"a", "b", "2", "c", "c33", "a1:b2", "e5", ""})
+      CHECK_FALSE(ddprun::environment_lists(program.pid(), "DDPRUN_JOB=", token));
+  }
+
+  TEST_CASE("ddprun: a stopped reaper holds neither the report nor the end") {
+    Program program(
+        {DDPRUN_PROGRAM, "/bin/sh", "-c",
+         "for p in $(cat /proc/$PPID/task/*/children); do "
+         "[ \"$(cat /proc/$p/comm)\" = ddprun-reaper ] && kill -STOP $p; done; exit 4"});
+    CHECK(program.wait(10s) == 4);
+    CHECK(count(program.err(), "first failure: rank 0") == 1);
+  }
+
   TEST_CASE("ddprun: kill -9 at any moment of the start leaves nothing") {
     const int rounds = long_tests() ? 2000 : 60;
     std::mt19937 random(4711);

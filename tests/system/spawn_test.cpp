@@ -7,6 +7,7 @@
 #include <ddprun/tcp_store.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +19,8 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "spawn_child.h"
@@ -198,6 +201,60 @@ TEST_SUITE("launcher") {
                 .ok());
     stop = true;
     busy.join();
+  }
+
+  TEST_CASE("spawn: beside threads that open and close files, and one that waits for input" *
+            doctest::skip(kSanitized)) {
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&] {
+        while (!stop) UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).reset();
+      });
+    const auto start = std::chrono::steady_clock::now();
+    ::flockfile(stdin);  // as a thread in fgets() does
+    for (int round = 0; round < 10; ++round)
+      std::thread([] {
+        CHECK(run_spawn([](const WorkerEnv&) { return 0; }, 2).exit_code == 0);
+      }).join();
+    ::funlockfile(stdin);
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    CHECK(std::chrono::steady_clock::now() - start < 20s);
+  }
+
+  TEST_CASE("spawn: two at once" * doctest::skip(kSanitized)) {
+    const auto start = std::chrono::steady_clock::now();
+    std::array<int, 2> codes = {-1, -1};
+    std::array<std::thread, 2> threads;
+    for (std::size_t i = 0; i < threads.size(); ++i)
+      threads[i] = std::thread([&codes, i] {
+        codes[i] = 0;
+        for (int round = 0; round < 4; ++round)
+          codes[i] += run_spawn([](const WorkerEnv&) { return 0; }, 2).exit_code;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(codes == std::array{0, 0});
+    CHECK(std::chrono::steady_clock::now() - start < 20s);
+  }
+
+  TEST_CASE("spawn: with too few descriptors it works or says so at once") {
+    for (rlim_t limit = 12; limit <= 34; ++limit) {
+      CAPTURE(limit);
+      const auto start = std::chrono::steady_clock::now();
+      const pid_t child = ::fork();
+      if (child == 0) {
+        const rlimit few = {limit, limit};
+        ::setrlimit(RLIMIT_NOFILE, &few);
+        ::_exit(run_spawn([](const WorkerEnv&) { return 0; }, 2).exit_code);
+      }
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      REQUIRE(WIFEXITED(status));
+      const bool known = WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 75;
+      CHECK_MESSAGE(known, "exit code ", WEXITSTATUS(status));
+      CHECK(std::chrono::steady_clock::now() - start < 5s);
+    }
   }
 
   TEST_CASE("spawn: from a thread that lives as long as the call") {

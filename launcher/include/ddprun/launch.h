@@ -109,11 +109,11 @@ struct RankFailure {
 struct RunResult {
   int exit_code = 0;  // see the table in the README
   int attempts = 1;   // how often the workers were started
-  /// Of the last attempt. The first one decided the exit code: the first to die, or the rank it
-  /// blamed, if that one failed within a second; then the others, by order of death.
+  /// Of the last attempt that started. The first one decided the exit code: the first to die, or
+  /// the rank it blamed, if that one failed within a second; then the others, by order of death.
   std::vector<RankFailure> failures;
-  int signal = 0;                 // the signal that told the launcher to stop; 0: none
-  std::string error;              // why nothing could be started; empty: something was
+  int signal = 0;     // the signal that told the launcher to stop; 0: none
+  std::string error;  // why nothing, or no further attempt, could be started; else empty
   std::filesystem::path log_dir;  // this run's directory; empty: none
 
   bool ok() const { return exit_code == 0; }
@@ -124,7 +124,8 @@ struct RunResult {
 /// Blocks:  until every worker and its descendants are gone.
 /// Threads: the calling thread is the launcher's loop until it returns; it takes over SIGINT,
 ///          SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT (those that are ignored
-///          stay ignored), SIGPIPE and SIGCHLD meanwhile, and puts them back.
+///          stay ignored), SIGPIPE, SIGXFSZ and SIGCHLD meanwhile, and puts them back. So it does
+///          with the soft limit of open descriptors, which it raises.
 DDPRUN_API RunResult run(const LaunchConfig& config);
 
 }  // namespace ddprun

@@ -149,10 +149,9 @@ TEST_SUITE("launcher") {
     const auto below_file = dir.path() / "file/logs";
     CHECK_THROWS_WITH_AS(
         make_run_directory(with_log_dir(below_file), "id"),
-        ("[logs] --log_dir " + below_file.string() + ": cannot be made: Not a directory").c_str(),
+        ("[logs] create " + below_file.string() + ": Not a directory; see --log_dir").c_str(),
         UsageError);
-    CHECK_THROWS_WITH_AS(
-        make_run_directory(with_log_dir("/proc"), "id"),
-        doctest::Contains("[logs] --log_dir /proc: no directory can be made in it"), UsageError);
+    CHECK_THROWS_WITH_AS(make_run_directory(with_log_dir("/proc"), "id"),
+                         doctest::Contains("[logs] create /proc/id_"), UsageError);
   }
 }

@@ -3,12 +3,15 @@
 #include "report.h"
 
 #include <csignal>
+#include <filesystem>
 #include <string>
 
 #include <doctest/doctest.h>
 
 #include "error_file.h"
 #include "log_sink.h"
+#include "support/scoped_env.h"
+#include "support/temp_dir.h"
 
 using namespace ddprun;
 
@@ -27,6 +30,31 @@ RankFailure failure(int rank, ExitStatus status) {
 }  // namespace
 
 TEST_SUITE("launcher") {
+  TEST_CASE("Error record: one that is nested deeper than any is none, and is not passed on") {
+    const ddprun::test::TempDir dir;
+    const std::string path = dir.path() / "above.json";
+    const ddprun::test::ScopedEnv scope({{"TORCHELASTIC_ERROR_FILE", path}});
+    const auto nested = [](std::size_t depth) {
+      return R"({"message": {"message": "E: x", "a": )" + std::string(depth, '[') +
+             std::string(depth, ']') + "}}";
+    };
+    forward_error_record(nested(400'000), 3);
+    CHECK_FALSE(std::filesystem::exists(path));
+    CHECK(parse_error_record(nested(400'000)).type.empty());
+    CHECK(parse_error_record(nested(60)).type == "E");
+    forward_error_record(nested(60), 3);
+    CHECK(std::filesystem::exists(path));
+  }
+
+  TEST_CASE("Report: an attempt that could not start comes before the failures of the last one") {
+    RunResult result;
+    result.error = "[logs] create x: Not a directory";
+    result.failures = {failure(1, {.signaled = false, .value = 7, .core_dumped = false})};
+    const std::string text = format_report(result);
+    CHECK(text.starts_with(
+        "ddprun: [logs] create x: Not a directory\n[ddprun] first failure: rank 1"));
+  }
+
   TEST_CASE("ExitStatus: in words and as the shell's number") {
     CHECK(ExitStatus{}.ok());
     const ExitStatus code{.signaled = false, .value = 137, .core_dumped = false};

@@ -70,6 +70,16 @@ TEST_SUITE("launcher") {
     CHECK(failed.step(StartFailed{127}) == Actions{{Kind::finish, 127}});
     CHECK(failed.state() == State::finished);
 
+    auto restart_failed = restarting();
+    restart_failed.step(GroupGone{});
+    CHECK(restart_failed.step(StartFailed{2}) == Actions{{Kind::finish, 7}});
+    CHECK(ranks_of(restart_failed) == std::vector{1});
+
+    auto stopped_restart = restarting();
+    stopped_restart.step(GroupGone{});
+    CHECK(stopped_restart.step(StopSignal{SIGTERM}) == Actions{{Kind::finish, 143}});
+    CHECK(stopped_restart.failures().empty());
+
     auto stopped = starting();
     CHECK(stopped.step(StopSignal{SIGTERM}) == Actions{{Kind::finish, 143}});
     CHECK(stopped.state() == State::finished);
@@ -212,7 +222,7 @@ TEST_SUITE("launcher") {
     CHECK(supervisor.step(GroupGone{}) == Actions{{Kind::start, 1}});
     CHECK(supervisor.state() == State::starting);
     CHECK(supervisor.attempt() == 1);
-    CHECK(supervisor.failures().empty());
+    CHECK(supervisor.failures().size() == 1);  // until this attempt has started
     supervisor.step(Started{});
     supervisor.step(WorkerExited{0, kSeven});
     CHECK(supervisor.goal() == Supervisor::Goal::fail);
