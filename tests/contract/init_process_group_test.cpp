@@ -60,6 +60,19 @@ TEST_SUITE("collectives") {
       });
   }
 
+  TEST_CASE("init_process_group: the longest timeout is none, with and without a launcher") {
+    const TcpStoreServer server(listen_tcp("127.0.0.1", 0));
+    for (const bool agent_store : {true, false}) {
+      const auto port = agent_store ? server.port() : free_port();
+      run_ranks(2, [&](int rank) {
+        auto env = env_of(rank, 2, port);
+        env.agent_store = agent_store;
+        auto group = init_process_group(env, {.timeout = std::chrono::milliseconds::max()});
+        CHECK(group.mean(rank) == 0.5);
+      });
+    }
+  }
+
   TEST_CASE("init_process_group: a program may make a group, destroy it and make another") {
     const TcpStoreServer server(listen_tcp("127.0.0.1", 0));
     run_ranks(2, [&](int rank) {

@@ -7,11 +7,14 @@
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +36,7 @@ constexpr std::int64_t kPromisedUs = 2'000'000;
 constexpr std::int64_t kUsualUs = 200'000;  // of the median: a busy machine may delay any one
 constexpr seconds kPatience(20);
 constexpr std::size_t kCount = 20'000;
+constexpr uid_t kNobody = 65534;
 
 // Every way of all_reduce in turn, for ever; "ready" once all have worked.
 void reduce_for_ever(ProcessGroup& group, const Voice& voice) {
@@ -133,7 +137,8 @@ TEST_SUITE("collectives") {
     ranks.signal(2, SIGCONT);
     const auto failure = Failure::parse(ranks.hear(2, Deadline::after(kPatience)));
     CHECK(failure.type == "TimeoutError");
-    CHECK_MESSAGE(failure.text.find("this rank has not arrived") != std::string::npos,
+    CHECK_MESSAGE(failure.text.find("the other ranks gave up waiting for this rank after") !=
+                      std::string::npos,
                   failure.text);
   }
 
@@ -197,6 +202,100 @@ TEST_SUITE("collectives") {
     for (int r = 0; r < 2; ++r) {
       CHECK(ranks.hear(r, Deadline::after(kPatience)) == "0 0.500000");
       CHECK(ranks.wait(r) == 0);
+    }
+  }
+
+  TEST_CASE("ProcessGroup: a forked child is refused every operation, and its parent goes on") {
+    int child_done[2];
+    REQUIRE(::pipe2(child_done, O_CLOEXEC) == 0);
+    const UniqueFd reading(child_done[0]), writing(child_done[1]);
+    RankProcesses ranks(2, kPatience, [&](ProcessGroup& group, const Voice& voice) {
+      std::vector<float> data(kCount, 1.0f);
+      group.all_reduce(view(data));
+      Work pending;
+      if (group.rank() == 1) pending = group.all_reduce(view(data), ReduceOp::sum, {}, true);
+      const pid_t child = group.rank() == 1 ? ::fork() : 0;
+      if (group.rank() == 1 && child == 0) {
+        std::vector<float> other(kCount, 1000.0f);
+        const std::vector<std::pair<std::string, std::function<void()>>> calls{
+            {"all_reduce", [&] { group.all_reduce(view(other)); }},
+            {"all_reduce", [&] { group.all_reduce(view(other), ReduceOp::sum, {}, true); }},
+            {"all_reduce", [&] { group.mean(1); }},
+            {"broadcast", [&] { group.broadcast(view(other), 0); }},
+            {"barrier", [&] { group.barrier(); }},
+            {"allocate", [&] { group.allocate(8); }},
+            {"abort", [&] { group.abort("child"); }},
+            {"[work] wait", [&] { pending.wait(); }},
+        };
+        for (const auto& [name, call] : calls) {
+          const auto failure = failure_of(call);
+          if (failure.text.find(name) == std::string::npos ||
+              failure.text.find("was forked from") == std::string::npos)
+            voice.say(name + " in the child: " + failure.text);
+        }
+        const pid_t grandchild = ::fork();
+        if (grandchild == 0) ::_exit(failure_of([&] { group.barrier(); }).type == "none" ? 1 : 0);
+        int status = -1;
+        ::waitpid(grandchild, &status, 0);
+        ::_exit(status == 0 && group.rank() == 1 ? 0 : 1);
+      }
+      int status = -1;
+      char byte = 0;
+      if (group.rank() == 1) {
+        ::waitpid(child, &status, 0);
+        voice.say("child " + std::to_string(status));
+        static_cast<void>(::write(writing.get(), &byte, 1) == 1);
+      } else {
+        static_cast<void>(::read(reading.get(), &byte, 1) == 1);
+        group.all_reduce(view(data));
+        voice.say("child 0");
+      }
+      pending.wait();
+      std::vector<float> after(kCount, 1.0f + static_cast<float>(group.rank()));
+      group.all_reduce(view(after));
+      voice.say(std::to_string(data[0]) + " " + std::to_string(after[kCount - 1]));
+    });
+    for (int r = 0; r < 2; ++r) {
+      CHECK(ranks.hear(r, Deadline::after(kPatience)) == "child 0");
+      CHECK(ranks.hear(r, Deadline::after(kPatience)) == "4.000000 3.000000");
+    }
+  }
+
+  TEST_CASE("ProcessGroup: more memory may be on its way than a user's limit on descriptors") {
+    constexpr int kRanks = 40;
+    const auto as_user = [](int) {
+      const rlimit few{128, 128};
+      if (::setrlimit(RLIMIT_NOFILE, &few) != 0) throw Error("setrlimit");
+      if (::geteuid() == 0 && ::setresuid(kNobody, kNobody, kNobody) != 0) throw Error("setresuid");
+    };
+    const auto use = [](ProcessGroup& group, const Voice& voice) {
+      group.allocate(100);
+      voice.say(std::to_string(group.mean(group.rank())));
+      group.barrier();
+    };
+    RankProcesses ranks(kRanks, kPatience, use, as_user);
+    for (int r = 0; r < kRanks; ++r)
+      CHECK(ranks.hear(r, Deadline::after(kPatience)) == std::to_string((kRanks - 1) / 2.0));
+  }
+
+  TEST_CASE("ProcessGroup: a rank that has no memory for the group is named with it by all") {
+    const auto small_files = [](int rank) {
+      if (rank != 0) return;
+      std::signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{512 * 1024, 512 * 1024};  // the page fits, the slots do not
+      if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) throw Error("setrlimit");
+    };
+    for (int round = 0; round < kRounds; ++round) {
+      RankProcesses ranks(
+          4, kPatience, [](ProcessGroup&, const Voice&) {}, small_files);
+      CHECK(ranks.hear(0, Deadline::after(kPatience)).find("File too large") != std::string::npos);
+      for (const int r : {1, 2, 3}) {
+        const auto failure = Failure::parse(ranks.hear(r, Deadline::after(kPatience)));
+        CHECK_MESSAGE(failure.rank == 0, failure.text);
+        CHECK_MESSAGE(failure.text.find("set-up: rank 0 failed: ") != std::string::npos,
+                      failure.text);
+        CHECK_MESSAGE(failure.text.find("File too large") != std::string::npos, failure.text);
+      }
     }
   }
 

@@ -56,7 +56,8 @@ Failure failure_of(const std::function<void()>& fn) {
   }
 }
 
-RankProcesses::RankProcesses(int n, std::chrono::milliseconds timeout, const Fn& fn)
+RankProcesses::RankProcesses(int n, std::chrono::milliseconds timeout, const Fn& fn,
+                             const std::function<void(int rank)>& prepare)
     : children_(static_cast<std::size_t>(n)) {
   UniqueFd listener = listen_tcp("127.0.0.1", 0);
   const auto port = local_port(listener.get());
@@ -75,6 +76,7 @@ RankProcesses::RankProcesses(int n, std::chrono::milliseconds timeout, const Fn&
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const Voice voice(ends[1]);
     const auto failure = failure_of([&] {
+      prepare(rank);
       ProcessGroup group(
           connect_tcp_store({.host = "127.0.0.1", .port = port}, Deadline::after(timeout)), rank, n,
           {.timeout = timeout});

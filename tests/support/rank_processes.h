@@ -50,7 +50,10 @@ class RankProcesses {
   using Fn = std::function<void(ProcessGroup&, const Voice&)>;
 
   /// Every rank joins a group of n and runs fn; what fn throws is its last line.
-  RankProcesses(int n, std::chrono::milliseconds timeout, const Fn& fn);
+  /// `prepare` runs in every rank before it joins.
+  RankProcesses(
+      int n, std::chrono::milliseconds timeout, const Fn& fn,
+      const std::function<void(int rank)>& prepare = [](int) {});
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
   /// Kills who is left.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ratio>
 
 namespace ddprun {
 
@@ -12,10 +13,17 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `d` from now; a duration too large for the clock means never.
-  static Deadline after(Clock::duration d) {
+  /// `d` from now, of any unit; a century or more means never, and what is negative is now.
+  template <class Rep, class Period>
+  static Deadline after(std::chrono::duration<Rep, Period> d) {
+    static_assert(
+        std::chrono::treat_as_floating_point_v<Rep> || !std::ratio_less_v<Period, Clock::period>,
+        "a unit finer than the clock's");
+    // Compared in the unit that it comes in: milliseconds::max() does not fit the clock's.
+    constexpr std::chrono::hours kCentury(24 * 36525);
     const auto now = Clock::now();
-    return d >= Clock::time_point::max() - now ? never() : Deadline(now + d);
+    if (!(d < kCentury)) return never();
+    return Deadline(now + std::chrono::duration_cast<Clock::duration>(std::max(d, d.zero())));
   }
   static Deadline never() { return Deadline(Clock::time_point::max()); }
 

@@ -46,7 +46,8 @@ struct GroupStats {
 /// the first error every later operation of the group fails with the same text.
 ///
 /// Threads: calls may come from any thread, but all ranks must make them in the same order. A call
-///          that blocks keeps those of other threads waiting. Not usable in a forked child.
+///          that blocks keeps those of other threads waiting. In a forked child every operation
+///          throws UsageError, and its copy of the group does nothing when it is destroyed.
 class DDPRUN_API ProcessGroup {
  public:
   /// Blocks: until all `size` ranks have arrived in the store, at most options.timeout.

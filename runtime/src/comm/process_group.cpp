@@ -10,8 +10,8 @@
 #include <utility>
 
 #include <fmt/core.h>
-#include <unistd.h>
 
+#include "base/fork_mark.h"
 #include "comm/cpu/cpu_backend.h"
 
 namespace ddprun {
@@ -49,6 +49,18 @@ template <class Impl>
 Impl& in_use(const std::unique_ptr<Impl>& impl) {
   if (!impl) throw UsageError("[process_group] this group has been moved from; use the new one");
   return *impl;
+}
+
+/// For the calls that work with other ranks.
+template <class Impl>
+Impl& in_use(const std::unique_ptr<Impl>& impl, std::string_view kind) {
+  Impl& used = in_use(impl);
+  if (used.home.in_child())
+    throw UsageError(
+        fmt::format("[process_group] {}: this process was forked from rank {}'s; a group is not "
+                    "usable in a forked child, make one of its own",
+                    kind, used.rank));
+  return used;
 }
 
 }  // namespace
@@ -106,7 +118,7 @@ struct ProcessGroup::Impl {
   int rank;
   int size;
   std::chrono::milliseconds timeout;
-  pid_t process = ::getpid();
+  ForkMark home;
   Counter all_reduce, broadcast, barrier;
   std::mutex mutex;            // calls reach the backend in the order of their numbers
   std::uint64_t sequence = 0;  // guarded by mutex
@@ -120,6 +132,7 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Store> store, int rank, int size,
 ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
 
 ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
+  if (this == &other) return *this;
   ProcessGroup old(std::move(*this));
   impl_ = std::move(other.impl_);
   return *this;
@@ -127,7 +140,7 @@ ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
 
 ProcessGroup::~ProcessGroup() {
   // A forked child has a copy of the group without its thread: the group is its parent's.
-  if (impl_ && impl_->process != ::getpid()) static_cast<void>(impl_.release());
+  if (impl_ && impl_->home.in_child()) static_cast<void>(impl_.release());
 }
 
 int ProcessGroup::rank() const { return in_use(impl_).rank; }
@@ -136,7 +149,7 @@ Device ProcessGroup::device() const { return in_use(impl_).backend->device(); }
 std::string_view ProcessGroup::backend() const { return in_use(impl_).backend->name(); }
 
 Work ProcessGroup::all_reduce(TensorView buffer, ReduceOp op, Stream after, bool async_op) {
-  Impl& impl = in_use(impl_);
+  Impl& impl = in_use(impl_, "all_reduce");
   impl.require_buffer("all_reduce", buffer);
   if (op == ReduceOp::avg && !floating(buffer.dtype))
     throw UsageError(fmt::format(
@@ -148,7 +161,7 @@ Work ProcessGroup::all_reduce(TensorView buffer, ReduceOp op, Stream after, bool
 }
 
 Work ProcessGroup::broadcast(TensorView buffer, int root, Stream after, bool async_op) {
-  Impl& impl = in_use(impl_);
+  Impl& impl = in_use(impl_, "broadcast");
   impl.require_buffer("broadcast", buffer);
   if (root < 0 || root >= impl.size)
     throw UsageError(fmt::format(
@@ -159,7 +172,7 @@ Work ProcessGroup::broadcast(TensorView buffer, int root, Stream after, bool asy
 }
 
 void ProcessGroup::barrier() {
-  Impl& impl = in_use(impl_);
+  Impl& impl = in_use(impl_, "barrier");
   impl.submit(&impl.barrier, 0, {}, false,
               [&](const auto& operation) { return impl.backend->barrier(operation); });
 }
@@ -170,7 +183,7 @@ double ProcessGroup::mean(double value) {
 }
 
 std::shared_ptr<std::byte[]> ProcessGroup::allocate(std::size_t bytes) {
-  Impl& impl = in_use(impl_);
+  Impl& impl = in_use(impl_, "allocate");
   std::shared_ptr<std::byte[]> memory;
   impl.submit(nullptr, bytes, {}, false, [&](const auto& operation) {
     return impl.backend->allocate(bytes, memory, operation);
@@ -183,6 +196,9 @@ GroupStats ProcessGroup::stats() const {
   return {impl.all_reduce.read(), impl.broadcast.read(), impl.barrier.read()};
 }
 
-void ProcessGroup::abort(std::string_view reason) { in_use(impl_).backend->abort(reason); }
+void ProcessGroup::abort(std::string_view reason) {
+  in_use(impl_, "abort").backend->abort(reason);
+  ;
+}
 
 }  // namespace ddprun

@@ -17,6 +17,10 @@ void WorkState::finish(std::exception_ptr error) {
 
 void WorkState::wait(Deadline deadline) {
   if (!done()) {
+    if (home_.in_child())
+      throw UsageError(
+          "[work] wait: this process was forked from the rank that started the operation; wait for "
+          "it there");
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done(); };
     if (deadline.is_never()) {

@@ -9,6 +9,8 @@
 
 #include <ddprun/work.h>
 
+#include "base/fork_mark.h"
+
 namespace ddprun {
 
 /// Threads: finish() once, by the thread that runs the operation; the others by any.
@@ -22,6 +24,7 @@ class WorkState {
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   std::condition_variable finished_;
+  ForkMark home_;             // only there is a thread that finishes it
   std::exception_ptr error_;  // written before done_ becomes true, read after
 };
 

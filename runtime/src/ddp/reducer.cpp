@@ -37,14 +37,17 @@ Reducer::Reducer(ProcessGroup& group, std::vector<std::string> names, std::vecto
 
 Reducer::~Reducer() {
   if (std::ranges::all_of(launched_, &Work::done)) return;
-  group_.abort(fmt::format("[ddp] rank {} left in the middle of a step", group_.rank()));
-  for (const Work& work : launched_) {
+  const auto attempt = [this](const auto& call) {
     try {
-      work.wait();
-    } catch (const std::exception& e) {
+      call();
+    } catch (const std::exception& e) {  // also of a forked child, which can do neither
       log(LogLevel::info, "ddp", "rank {}: {}", group_.rank(), e.what());
     }
-  }
+  };
+  attempt([this] {
+    group_.abort(fmt::format("[ddp] rank {} left in the middle of a step", group_.rank()));
+  });
+  for (const Work& work : launched_) attempt([&work] { work.wait(); });
 }
 
 TensorView Reducer::memory(std::size_t k) const {

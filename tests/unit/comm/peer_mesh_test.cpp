@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <latch>
 #include <memory>
 #include <string>
 #include <vector>
@@ -102,6 +103,37 @@ TEST_SUITE("comm") {
           Segment::create(10, fd), fd.get(), 10, [] {}, soon());
     });
     CHECK_MESSAGE(errors[0].find("rank 1") != std::string::npos, errors[0]);
+  }
+
+  TEST_CASE("PeerMesh: a rank that left is blamed, not those that left because of it") {
+    for (int round = 0; round < 20; ++round) {
+      Names names(4);
+      std::latch connected(4);
+      const auto errors = errors_of_ranks(4, [&](int rank) {
+        PeerMesh mesh = names.mesh(rank);
+        connected.arrive_and_wait();
+        if (rank == 1) return;
+        UniqueFd fd;
+        mesh.share(
+            Segment::create(10, fd), fd.get(), 10, [] {}, soon());
+      });
+      for (const int rank : {0, 2, 3})
+        CHECK_MESSAGE(
+            errors[static_cast<std::size_t>(rank)].find("rank 1 has left") != std::string::npos,
+            errors[static_cast<std::size_t>(rank)]);
+    }
+  }
+
+  TEST_CASE("PeerMesh: what is known of a failure is said in place of the closed socket") {
+    Names names(2);
+    const auto errors = errors_of_ranks(2, [&](int rank) {
+      PeerMesh mesh = names.mesh(rank);
+      if (rank == 1) return;
+      const auto look = [] { throw RemoteError(3, "rank 3 had no memory"); };
+      UniqueFd fd;
+      mesh.share(Segment::create(10, fd), fd.get(), 10, look, soon());
+    });
+    CHECK(errors[0] == "rank 3 had no memory");
   }
 
   TEST_CASE("PeerMesh: who does not connect in time is named") {

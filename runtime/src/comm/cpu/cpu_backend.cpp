@@ -138,10 +138,15 @@ class CpuBackend final : public Backend {
   Segments make_slots(Deadline deadline) {
     if (doorbell_.size() == 1) return {};
     const std::size_t bytes = slot_area_bytes(doorbell_.size());
-    UniqueFd fd;
-    const auto own = Segment::create(bytes, fd);
-    return share(
-        own, fd, bytes, [this] { look(); }, deadline);
+    try {
+      UniqueFd fd;
+      const auto own = Segment::create(bytes, fd);
+      return share(
+          own, fd, bytes, [this] { look(); }, deadline);
+    } catch (const std::exception& error) {
+      health_.record_own(Cause::failed, error.what());  // before the sockets close
+      throw;
+    }
   }
 
   void look() {

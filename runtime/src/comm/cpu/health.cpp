@@ -163,7 +163,9 @@ void Health::leave() {
 }
 
 std::string Health::describe(int rank, Cause cause) const {
-  const auto operation = fmt::format("[process_group] {} #{}", ddprun::describe(call_), sequence_);
+  const auto operation =
+      sequence_ == 0 ? std::string("[process_group] set-up")
+                     : fmt::format("[process_group] {} #{}", ddprun::describe(call_), sequence_);
   const char* const reason = pages_[static_cast<std::size_t>(rank)]->reason;
   const auto who = rank == rank_ ? std::string("this rank") : fmt::format("rank {}", rank);
   switch (cause) {
@@ -175,6 +177,11 @@ std::string Health::describe(int rank, Cause cause) const {
           "{}: {} has left the group (destroyed it, or ended); all ranks must make the same calls",
           operation, who);
     case Cause::silent:
+      if (rank == rank_)
+        return fmt::format(
+            "{}: the other ranks gave up waiting for this rank after {} ms (timeout); see what it "
+            "was doing, or raise ProcessGroupOptions::timeout",
+            operation, timeout_.count());
       return fmt::format(
           "{}: {} has not arrived within {} ms; see what it is doing, or raise "
           "ProcessGroupOptions::timeout",

@@ -26,6 +26,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::chrono::milliseconds kSlice(50);
+constexpr std::chrono::milliseconds kRetry(2);  // after the kernel has refused a descriptor
 constexpr std::size_t kTokenBytes = 32;
 
 // First on every connection, from the higher rank.
@@ -61,12 +62,6 @@ UniqueFd make_socket(int flags) {
   return fd;
 }
 
-// True when `fd` has what is asked for, false after `limit`.
-bool wait_for(int fd, short events, std::chrono::milliseconds limit) {
-  pollfd entry{fd, events, 0};
-  return ::poll(&entry, 1, static_cast<int>(limit.count())) > 0;
-}
-
 ucred credentials(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -90,7 +85,9 @@ std::optional<Message> receive_message(int socket) {
   header.msg_iovlen = 1;
   header.msg_control = control.data();
   header.msg_controllen = control.size();
-  const auto got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  auto got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (got < 0 && errno == ECONNRESET)  // once, before what the peer had sent
+    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   message.closed = got != static_cast<ssize_t>(sizeof message.parcel);
   const cmsghdr* const entry = CMSG_FIRSTHDR(&header);
@@ -207,21 +204,84 @@ std::vector<pid_t> PeerMesh::pids() const {
   return pids;
 }
 
+// Receives between sending: descriptors on their way count against RLIMIT_NOFILE for all of the
+// user's processes together, and n ranks would have n * (n - 1) of them on their way. Each begins
+// with the next rank, so that not all send to the same one. What a faster rank hands over for the
+// next time is received too: on its way it would keep out what is waited for.
+//
+// Who leaves because another one left has handed its memory to all others before that: the rank to
+// blame is one that left without.
 std::vector<std::shared_ptr<Segment>> PeerMesh::share(const std::shared_ptr<Segment>& own, int fd,
                                                       std::size_t bytes,
                                                       const std::function<void()>& look,
                                                       Deadline deadline) {
-  const auto size = static_cast<int>(peers_.size());
-  for (int r = 0; r < size; ++r)
-    if (r != rank_) send(r, own, fd, bytes);
-  std::vector<std::shared_ptr<Segment>> all;
-  for (int r = 0; r < size; ++r)
-    all.push_back(r == rank_ ? own : receive(r, bytes, look, deadline));
-  return all;
+  const std::size_t size = peers_.size();
+  const auto self = static_cast<std::size_t>(rank_);
+  std::vector<std::shared_ptr<Segment>> all(size);
+  all[self] = own;
+  std::vector<bool> sent(size);
+  sent[self] = true;
+  for (;;) {
+    int refused = 0;
+    int left = -1;  // a rank that has closed its socket
+    const auto receive = [&](std::size_t from) {
+      drain(static_cast<int>(from));
+      if (all[from]) return;
+      all[from] = take(static_cast<int>(from), bytes);
+      if (!all[from] && peers_[from].closed) left = static_cast<int>(from);
+    };
+    for (std::size_t i = 1; i < size; ++i) {
+      const std::size_t to = (self + i) % size;
+      if (!sent[to] && refused == 0) {
+        const int error = try_send(static_cast<int>(to), own, fd, bytes);
+        const bool closed = error == EPIPE || error == ECONNRESET;
+        if (!closed) refused = error;
+        if (closed && left < 0) left = static_cast<int>(to);
+        sent[to] = refused == 0;
+      }
+      receive((self + size - i) % size);
+    }
+    if (left >= 0) {
+      for (std::size_t r = 0; r < size; ++r)
+        if (r != self) receive(r);
+      throw_left(left, look);
+    }
+    const bool complete = std::find(all.begin(), all.end(), nullptr) == all.end();
+    if (complete && refused == 0) return all;
+    look();
+    if (deadline.expired()) throw_late(all, refused);
+    // Nothing tells that others have received: looked for again soon.
+    const auto slice = std::min(refused == 0 ? kSlice : kRetry, deadline.remaining());
+    std::vector<pollfd> entries;
+    for (const Peer& peer : peers_)
+      if (peer.socket && !peer.closed && peer.arrived.empty())
+        entries.push_back({peer.socket.get(), POLLIN, 0});
+    ::poll(entries.data(), entries.size(), static_cast<int>(slice.count()));
+  }
 }
 
-// Never waits: at most a few parcels are on their way, and a socket's buffer holds hundreds.
-void PeerMesh::send(int rank, const std::shared_ptr<Segment>& own, int fd, std::size_t bytes) {
+void PeerMesh::throw_late(const std::vector<std::shared_ptr<Segment>>& all, int refused) const {
+  if (refused != 0)
+    throw TimeoutError(fmt::format(
+        "[cpu] handing memory to other ranks: {} until the deadline; raise the limit on open files "
+        "(ulimit -n), which is also that on a user's descriptors in flight",
+        std::strerror(refused)));
+  std::vector<std::ptrdiff_t> late;
+  for (auto it = all.begin(); it != all.end(); ++it)
+    if (!*it) late.push_back(it - all.begin());
+  throw TimeoutError(fmt::format("[cpu] waiting for memory of rank(s) {}: deadline passed",
+                                 fmt::join(late, ", ")));
+}
+
+// A rank that fails records why before it closes its sockets, once it can: that is the cause.
+void PeerMesh::throw_left(int rank, const std::function<void()>& look) const {
+  look();
+  throw RemoteError(
+      rank, fmt::format("[cpu] sharing memory: rank {} has left or died; see its output", rank));
+}
+
+int PeerMesh::try_send(int rank, const std::shared_ptr<Segment>& own, int fd,
+                       std::size_t bytes) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   auto share_of_own = peer.same_process ? std::make_unique<std::shared_ptr<Segment>>(own) : nullptr;
   Parcel parcel{bytes, share_of_own.get()};
@@ -239,30 +299,45 @@ void PeerMesh::send(int rank, const std::shared_ptr<Segment>& own, int fd, std::
     entry->cmsg_len = CMSG_LEN(sizeof fd);
     std::memcpy(CMSG_DATA(entry), &fd, sizeof fd);
   }
-  if (::sendmsg(peer.socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-    throw RemoteError(rank, fmt::format("[cpu] handing memory to rank {}: {}", rank, cause()));
+  if (::sendmsg(peer.socket.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    const int error = errno;
+    for (const int known : {ETOOMANYREFS, EAGAIN, ENOBUFS, EINTR, EPIPE, ECONNRESET})
+      if (error == known) return error;
+    throw DeviceError(
+        fmt::format("[cpu] handing memory to rank {}: {}", rank, std::strerror(error)));
+  }
   static_cast<void>(share_of_own.release());
+  return 0;
 }
 
-std::shared_ptr<Segment> PeerMesh::receive(int rank, std::size_t bytes,
-                                           const std::function<void()>& look, Deadline deadline) {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  for (;;) {
-    if (auto message = receive_message(peer.socket.get())) {
-      if (message->closed)
-        throw RemoteError(rank, fmt::format("[cpu] set-up: rank {} has left or died", rank));
-      const std::unique_ptr<std::shared_ptr<Segment>> shared(
-          peer.same_process ? message->parcel.segment : nullptr);
-      if (message->parcel.bytes != bytes)
-        throw RemoteError(rank, fmt::format("[cpu] rank {} shares {} bytes, this rank {}", rank,
-                                            message->parcel.bytes, bytes));
-      return shared ? *shared : Segment::map(message->fd.get(), bytes);
-    }
-    look();
-    if (deadline.expired())
-      throw TimeoutError(fmt::format("[cpu] waiting for rank {}'s memory: deadline passed", rank));
-    wait_for(peer.socket.get(), POLLIN, std::min(kSlice, deadline.remaining()));
+void PeerMesh::drain(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  while (!peer.closed) {
+    const auto message = receive_message(peer.socket.get());
+    if (!message) return;
+    peer.closed = message->closed;
+    if (peer.closed) return;
+    const std::size_t bytes = message->parcel.bytes;
+    const std::unique_ptr<std::shared_ptr<Segment>> shared(
+        peer.same_process ? message->parcel.segment : nullptr);
+    if (!shared && !message->fd)
+      throw DeviceError(
+          fmt::format("[cpu] memory of rank {}: no descriptor is free to take it; "
+                      "raise the limit on open files (ulimit -n)",
+                      rank));
+    peer.arrived.push_back({bytes, shared ? *shared : Segment::map(message->fd.get(), bytes)});
   }
+}
+
+std::shared_ptr<Segment> PeerMesh::take(int rank, std::size_t bytes) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.arrived.empty()) return nullptr;
+  const Handed handed = std::move(peer.arrived.front());
+  peer.arrived.pop_front();
+  if (handed.bytes != bytes)
+    throw RemoteError(rank, fmt::format("[cpu] rank {} shares {} bytes, this rank {}", rank,
+                                        handed.bytes, bytes));
+  return handed.memory;
 }
 
 }  // namespace ddprun
