@@ -24,6 +24,12 @@ class AllReduce(unittest.TestCase):
         program = pathlib.Path(SOURCE).read_text(encoding="utf-8")
         self.assertIn(program.split("\n", 1)[1].strip(), pathlib.Path(README).read_text(encoding="utf-8"))
 
+    def test_the_readme_has_no_placeholder_and_shows_the_help_as_it_is(self):
+        readme = pathlib.Path(README).read_text(encoding="utf-8")
+        self.assertNotIn("@@", readme)
+        shown = subprocess.run([DDPRUN, "--help"], text=True, capture_output=True, timeout=60, check=True).stdout
+        self.assertIn(shown, readme)
+
     def test_under_ddprun_every_rank_has_the_sums(self):
         for world in (1, 2, 4):
             sums = f"{world} {sum(range(world))}"
