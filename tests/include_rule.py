@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails when a file includes what its layer may not see.
 
-Layers of the runtime: base < net < store < trace < comm < {ddp, train}; a layer sees those before it and public headers.
+Layers of the runtime: base < net < store < trace < cuda < comm < {ddp, train}; a layer sees those before it and public headers.
+cuda/ and comm/nccl/ are the plugin: nothing outside sees them.
 The launcher sees its own, base/, the store's server and net/socket.h. Public headers include std and each other.
 usage: include_rule.py ROOT
 """
@@ -10,7 +11,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-LAYERS = ["base", "net", "store", "trace", "comm", "ddp", "train"]
+LAYERS = ["base", "net", "store", "trace", "cuda", "comm", "ddp", "train"]
 THIRD_PARTY = r"(spdlog|fmt|boost|CLI|nlohmann|doctest|cuda|nccl|cblas)"
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 ISOLATED = {"runtime/src/base/log.cpp": "spdlog"}          # the only file that may include it
@@ -42,8 +43,11 @@ for folder in ("runtime/include", "launcher/include"):
 for path in sources("runtime/src"):
     files += 1
     own = path.relative_to(ROOT / "runtime/src").parts[0]
-    seen = {"ddp": LAYERS[:6], "train": LAYERS[:5] + ["train"]}.get(own, LAYERS[: LAYERS.index(own) + 1])
+    seen = {"ddp": LAYERS[:7], "train": LAYERS[:6] + ["train"]}.get(own, LAYERS[: LAYERS.index(own) + 1])
+    in_plugin = own == "cuda" or "nccl" in path.parts
     for number, kind, name in includes(path):
+        if kind == '"' and name.startswith(("cuda/", "comm/nccl/")) and not in_plugin:
+            refuse(path, number, name, "only the plugin knows CUDA and NCCL")
         if kind == '"' and name.split("/")[0] not in seen:
             refuse(path, number, name, f"{own} sees {', '.join(seen)}")
         if name.startswith("spdlog") and ISOLATED.get(str(path.relative_to(ROOT))) != "spdlog":

@@ -97,7 +97,7 @@ TEST_SUITE("collectives") {
       if (rank == 0) {
         ProcessGroup(store, 0, 2, {.timeout = kTestTimeout});
       } else {
-        auto hello = Hello::of_this_process(2, "cpu", "nowhere");
+        auto hello = Hello::of_this_process(2, "auto", "nowhere");
         hello.machine = "elsewhere";
         hello.hostname = "node7";
         exchange_hellos(*store, 1, hello, kTestTimeout, Deadline::after(kTestTimeout));

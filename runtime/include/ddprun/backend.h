@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string_view>
 
@@ -51,8 +52,15 @@ class DDPRUN_API Backend {
   /// `memory` is set when the Work is done.
   virtual Work allocate(std::size_t bytes, std::shared_ptr<std::byte[]>& memory,
                         const Operation& operation) = 0;
+  /// Later operations are ordered after what is on `stream` now; not a collective.
+  virtual void order_after(Stream) {}
   /// Fails every pending and later operation, on this rank and soon on all others.
   virtual void abort(std::string_view reason) = 0;
+  /// What has ended the group, as far as it can be seen without waiting for anybody; null while all
+  /// is well. Threads: one at a time, beside the one that runs operations.
+  virtual std::exception_ptr peer_failure() { return nullptr; }
+  /// The handle of the library below (ncclComm_t), for calls that ddprun does not make; else null.
+  virtual void* native_comm() const { return nullptr; }
 };
 
 }  // namespace ddprun

@@ -25,6 +25,8 @@ struct DdpOptions {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   /// The order in which backward finishes parameters, if it is not the reverse of `parameters`.
   std::vector<std::size_t> order{};
+  /// On a GPU: where the parameters' values were written. The constructor is ordered after it.
+  Stream stream{};
 };
 
 /// Threads: mark_ready and synchronize by one thread at a time; communication runs on the group's
@@ -38,6 +40,7 @@ class DDPRUN_API DistributedDataParallel {
   /// parameters[i].grad into them, zeroed; what grad was before does not matter. Afterwards nobody
   /// zeroes gradients: backward overwrites them, or Sgd::zero_grad() does it before. To accumulate
   /// over several backward passes, mark_ready only in the last.
+  /// Shape:  all parameters on one device: the GPU of the group, or in CPU memory.
   /// Blocks: until all ranks have done so.
   /// Throws: UsageError with the same text on all ranks, naming the ranks and the first parameter
   ///         that differs; UsageError when a parameter's own fields do not fit together.
@@ -54,12 +57,14 @@ class DDPRUN_API DistributedDataParallel {
 
   /// Backward has finished the gradient of parameter i. When a bucket and all before it are
   /// complete, its all-reduce starts in the background; that of the last bucket is synchronize()'s.
-  /// Do not touch the gradient afterwards until synchronize() has returned.
-  /// Throws: UsageError when i is out of range or was already marked in this step.
+  /// Do not touch the gradient afterwards until synchronize() has returned. `after`: the stream
+  /// that writes the gradient; different ones may be given for different parameters. Throws:
+  /// UsageError when i is out of range or was already marked in this step.
   void mark_ready(std::size_t i, Stream after = {});
 
-  /// Ends the step: waits until every gradient holds the mean over all ranks.
-  /// Blocks: the host on the CPU.
+  /// Ends the step: waits until every gradient holds the mean over all ranks; on a GPU, only makes
+  /// `stream` wait for that: launch the optimizer on it.
+  /// Blocks: the host on the CPU, not at all on a GPU.
   /// Throws: UsageError naming every parameter that was not marked, and this rank, before it waits
   ///         (the group is aborted, so the other ranks fail with the same text); the error of a
   ///         failed all-reduce.

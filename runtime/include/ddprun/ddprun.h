@@ -2,6 +2,7 @@
 // Everything a training program needs.
 #pragma once
 
+#include <ddprun/cuda.h>
 #include <ddprun/ddp.h>
 #include <ddprun/deadline.h>
 #include <ddprun/error.h>

@@ -8,6 +8,7 @@ namespace ddprun {
 /// one is the device's default stream. Operations on CPU memory ignore it.
 struct Stream {
   void* handle = nullptr;
+  friend bool operator==(const Stream&, const Stream&) = default;
 };
 
 }  // namespace ddprun

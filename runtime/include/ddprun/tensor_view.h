@@ -3,6 +3,8 @@
 // is made of.
 #pragma once
 
+#include <ddprun/export.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,11 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include <ddprun/export.h>
-
 namespace ddprun {
 
-enum class DType : std::uint8_t { f32, f64, i32, i64 };
+/// f16 and bf16 are reduced on GPUs only; the cpu backend copies them.
+enum class DType : std::uint8_t { f32, f64, i32, i64, f16, bf16 };
 DDPRUN_API std::size_t size_of(DType dtype);
 /// "f32", "f64", ...
 DDPRUN_API std::string_view name_of(DType dtype);

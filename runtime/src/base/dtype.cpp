@@ -6,6 +6,9 @@ namespace ddprun {
 
 std::size_t size_of(DType dtype) {
   switch (dtype) {
+    case DType::f16:
+    case DType::bf16:
+      return 2;
     case DType::f32:
     case DType::i32:
       return 4;
@@ -26,6 +29,10 @@ std::string_view name_of(DType dtype) {
       return "i32";
     case DType::i64:
       return "i64";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }

@@ -75,6 +75,7 @@ std::shared_ptr<Store> connect_peer_store(const WorkerEnv& env, std::chrono::mil
 }  // namespace
 
 ProcessGroup init_process_group(const WorkerEnv& env, ProcessGroupOptions options) {
+  if (!options.device) options.device = env.local_rank;
   if (env.world_size == 1) return ProcessGroup(nullptr, 0, 1, std::move(options));
   auto store =
       env.agent_store ? connect(env, options.timeout) : connect_peer_store(env, options.timeout);

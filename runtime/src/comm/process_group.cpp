@@ -13,6 +13,7 @@
 
 #include "base/fork_mark.h"
 #include "comm/cpu/cpu_backend.h"
+#include "comm/gpu_backend.h"
 
 namespace ddprun {
 namespace {
@@ -27,7 +28,8 @@ struct Counter {
   }
 };
 
-bool floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
+bool half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+bool floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || half(dtype); }
 
 std::string_view name_of(DeviceType type) { return type == DeviceType::cpu ? "cpu" : "cuda"; }
 
@@ -37,9 +39,9 @@ void require_arguments(const Store* store, int rank, int size, const ProcessGrou
     throw UsageError(fmt::format("[process_group] rank {} must be in 0..{}", rank, size - 1));
   if (store == nullptr && size > 1)
     throw UsageError(fmt::format("[process_group] a group of {} ranks needs a store", size));
-  if (options.backend != "auto" && options.backend != "cpu")
-    throw UsageError(
-        fmt::format("[process_group] backend '{}' is unknown; use auto or cpu", options.backend));
+  if (options.backend != "auto" && options.backend != "cpu" && options.backend != "nccl")
+    throw UsageError(fmt::format("[process_group] backend '{}' is unknown; use auto, cpu or nccl",
+                                 options.backend));
   if (options.timeout <= std::chrono::milliseconds(0))
     throw UsageError(
         fmt::format("[process_group] timeout {} ms must be more than 0", options.timeout.count()));
@@ -73,27 +75,41 @@ struct ProcessGroup::Impl {
         size(group_size),
         timeout(options.timeout) {
     require_arguments(store.get(), rank, size, options);
-    backend = make_cpu_backend(store.get(), rank, size, timeout);
+    host = make_cpu_backend(store.get(), rank, size, options);
+    GpuBackend made = make_gpu_backend(store.get(), *host, rank, size, options);
+    gpu = std::move(made.backend);
+    why_no_gpu = std::move(made.why_not);
   }
 
-  void require_buffer(std::string_view kind, const TensorView& buffer) const {
-    if (buffer.device != backend->device())
-      throw UsageError(
-          fmt::format("[process_group] {}: the buffer is on {}:{}, but the {} backend of rank {} "
-                      "works on {}:{}",
-                      kind, name_of(buffer.device.type), buffer.device.index, backend->name(), rank,
-                      name_of(backend->device().type), backend->device().index));
+  /// That of the group's own device.
+  Backend& backend() const { return gpu ? *gpu : *host; }
+
+  Backend& backend_for(std::string_view kind, Device device) const {
+    if (device == host->device()) return *host;
+    if (gpu && device == gpu->device()) return *gpu;
+    const auto where = fmt::format("[process_group] {}: the buffer is on {}:{}, but ", kind,
+                                   name_of(device.type), device.index);
+    if (gpu)
+      throw UsageError(fmt::format("{}rank {} works on cuda:{}", where, rank, gpu->device().index));
+    throw UsageError(fmt::format("{}this group has no nccl backend: {}", where, why_no_gpu));
+  }
+
+  /// The backend for a call with this buffer.
+  Backend& require_buffer(std::string_view kind, const TensorView& buffer) const {
+    Backend& backend = backend_for(kind, buffer.device);
     if (buffer.data == nullptr && buffer.numel > 0)
       throw UsageError(fmt::format("[process_group] {}: the buffer of {} elements has no data",
                                    kind, buffer.numel));
     if (buffer.numel > std::numeric_limits<std::size_t>::max() / size_of(buffer.dtype))
       throw UsageError(
           fmt::format("[process_group] {}: {} elements are too many", kind, buffer.numel));
+    return backend;
   }
 
   /// Numbers the call and hands it to the backend; throws what a blocking call failed with.
   template <class F>
-  Work submit(Counter* counter, std::size_t bytes, Stream after, bool async_op, F call) {
+  Work submit(Counter* counter, std::size_t bytes, bool on_gpu, Stream after, bool async_op,
+              F call) {
     Operation operation;
     operation.async_op = async_op;
     operation.after = after;
@@ -110,7 +126,11 @@ struct ProcessGroup::Impl {
                                                       : operation.deadline.at() - timeout;
       return call(std::as_const(operation));
     }();
-    if (!async_op) work.wait();  // bounded by the operation's deadline
+    if (async_op) return work;
+    if (on_gpu)
+      work.wait_on(after);
+    else
+      work.wait();  // bounded by the operation's deadline
     return work;
   }
 
@@ -122,7 +142,9 @@ struct ProcessGroup::Impl {
   Counter all_reduce, broadcast, barrier;
   std::mutex mutex;            // calls reach the backend in the order of their numbers
   std::uint64_t sequence = 0;  // guarded by mutex
-  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Backend> host;
+  std::unique_ptr<Backend> gpu;  // null with the cpu backend; uses `host`
+  std::string why_no_gpu;
 };
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Store> store, int rank, int size,
@@ -145,36 +167,42 @@ ProcessGroup::~ProcessGroup() {
 
 int ProcessGroup::rank() const { return in_use(impl_).rank; }
 int ProcessGroup::size() const { return in_use(impl_).size; }
-Device ProcessGroup::device() const { return in_use(impl_).backend->device(); }
-std::string_view ProcessGroup::backend() const { return in_use(impl_).backend->name(); }
+Device ProcessGroup::device() const { return in_use(impl_).backend().device(); }
+std::string_view ProcessGroup::backend() const { return in_use(impl_).backend().name(); }
 
 Work ProcessGroup::all_reduce(TensorView buffer, ReduceOp op, Stream after, bool async_op) {
   Impl& impl = in_use(impl_, "all_reduce");
-  impl.require_buffer("all_reduce", buffer);
+  Backend& backend = impl.require_buffer("all_reduce", buffer);
+  const bool on_gpu = buffer.device.type == DeviceType::cuda;
   if (op == ReduceOp::avg && !floating(buffer.dtype))
     throw UsageError(fmt::format(
         "[process_group] all_reduce: avg of {} is not a whole number; use sum and divide, or f64",
         name_of(buffer.dtype)));
-  return impl.submit(&impl.all_reduce, buffer.bytes(), after, async_op, [&](const auto& operation) {
-    return impl.backend->all_reduce(buffer, op, operation);
-  });
+  if (half(buffer.dtype) && !on_gpu)
+    throw UsageError(
+        fmt::format("[process_group] all_reduce: {} is reduced on GPUs only; use f32 in CPU memory",
+                    name_of(buffer.dtype)));
+  return impl.submit(
+      &impl.all_reduce, buffer.bytes(), on_gpu, after, async_op,
+      [&](const auto& operation) { return backend.all_reduce(buffer, op, operation); });
 }
 
 Work ProcessGroup::broadcast(TensorView buffer, int root, Stream after, bool async_op) {
   Impl& impl = in_use(impl_, "broadcast");
-  impl.require_buffer("broadcast", buffer);
+  Backend& backend = impl.require_buffer("broadcast", buffer);
+  const bool on_gpu = buffer.device.type == DeviceType::cuda;
   if (root < 0 || root >= impl.size)
     throw UsageError(fmt::format(
         "[process_group] broadcast: invalid root rank {}, must be in 0..{}", root, impl.size - 1));
-  return impl.submit(&impl.broadcast, buffer.bytes(), after, async_op, [&](const auto& operation) {
-    return impl.backend->broadcast(buffer, root, operation);
-  });
+  return impl.submit(
+      &impl.broadcast, buffer.bytes(), on_gpu, after, async_op,
+      [&](const auto& operation) { return backend.broadcast(buffer, root, operation); });
 }
 
 void ProcessGroup::barrier() {
   Impl& impl = in_use(impl_, "barrier");
-  impl.submit(&impl.barrier, 0, {}, false,
-              [&](const auto& operation) { return impl.backend->barrier(operation); });
+  impl.submit(&impl.barrier, 0, false, {}, false,
+              [&](const auto& operation) { return impl.backend().barrier(operation); });
 }
 
 double ProcessGroup::mean(double value) {
@@ -182,12 +210,12 @@ double ProcessGroup::mean(double value) {
   return value;
 }
 
-std::shared_ptr<std::byte[]> ProcessGroup::allocate(std::size_t bytes) {
+std::shared_ptr<std::byte[]> ProcessGroup::allocate(std::size_t bytes, Device device) {
   Impl& impl = in_use(impl_, "allocate");
+  Backend& backend = impl.backend_for("allocate", device);
   std::shared_ptr<std::byte[]> memory;
-  impl.submit(nullptr, bytes, {}, false, [&](const auto& operation) {
-    return impl.backend->allocate(bytes, memory, operation);
-  });
+  impl.submit(nullptr, bytes, false, {}, false,
+              [&](const auto& operation) { return backend.allocate(bytes, memory, operation); });
   return memory;
 }
 
@@ -197,8 +225,13 @@ GroupStats ProcessGroup::stats() const {
 }
 
 void ProcessGroup::abort(std::string_view reason) {
-  in_use(impl_, "abort").backend->abort(reason);
-  ;
+  in_use(impl_, "abort").backend().abort(reason);
 }
+
+void ProcessGroup::order_after(Stream stream) {
+  in_use(impl_, "order_after").backend().order_after(stream);
+}
+
+void* ProcessGroup::native_comm() const { return in_use(impl_).backend().native_comm(); }
 
 }  // namespace ddprun

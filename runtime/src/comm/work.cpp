@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-void WorkState::finish(std::exception_ptr error) {
+void HostWorkState::finish(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
     error_ = std::move(error);
@@ -15,7 +15,7 @@ void WorkState::finish(std::exception_ptr error) {
   finished_.notify_all();
 }
 
-void WorkState::wait(Deadline deadline) {
+void HostWorkState::wait(Deadline deadline) {
   if (!done()) {
     if (home_.in_child())
       throw UsageError(
@@ -42,6 +42,8 @@ void Work::wait(Deadline deadline) const {
   if (state_) state_->wait(deadline);
 }
 
-void Work::wait_on(Stream) const { wait(); }
+void Work::wait_on(Stream stream) const {
+  if (state_) state_->wait_on(stream);
+}
 
 }  // namespace ddprun

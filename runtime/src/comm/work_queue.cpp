@@ -31,13 +31,13 @@ void WorkQueue::close() {
 }
 
 Work WorkQueue::finished(std::exception_ptr error) {
-  auto state = std::make_shared<WorkState>();
+  auto state = std::make_shared<HostWorkState>();
   state->finish(std::move(error));
   return Work(std::move(state));
 }
 
 Work WorkQueue::push(const Operation& operation, Task task) {
-  auto state = std::make_shared<WorkState>();
+  auto state = std::make_shared<HostWorkState>();
   pending_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);

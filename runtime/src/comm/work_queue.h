@@ -56,7 +56,7 @@ class WorkQueue {
   struct Item {
     Operation operation;
     Task task;
-    std::shared_ptr<WorkState> state;
+    std::shared_ptr<HostWorkState> state;
   };
 
   template <class F>

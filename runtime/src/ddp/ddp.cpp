@@ -5,7 +5,6 @@
 #include <ddprun/error.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -21,10 +20,15 @@ std::string describe(const Parameter& p) {
 }
 
 // What is wrong with one parameter by itself; empty when nothing is.
-std::string fault_of(const Parameter& p, Device device) {
-  if (p.value.dtype != DType::f32 && p.value.dtype != DType::f64)
-    return "its dtype has no mean; only f32 and f64 can be trained";
-  if (p.value.device != device) return "it is not on the device of the group";
+std::string fault_of(const Parameter& p, Device group, Device first) {
+  const DType dtype = p.value.dtype;
+  const bool half = dtype == DType::f16 || dtype == DType::bf16;
+  if (dtype != DType::f32 && dtype != DType::f64 && !half)
+    return "its dtype has no mean; only floating point can be trained";
+  if (p.value.device != Device{} && p.value.device != group)
+    return "it is neither on the GPU of the group nor in CPU memory";
+  if (p.value.device != first) return "it is not on the device of parameter 0";
+  if (half && first == Device{}) return "f16 and bf16 are reduced on GPUs only";
   std::size_t numel = 1;
   for (const std::int64_t extent : p.shape) {
     if (extent < 0) return "its shape has a negative extent";
@@ -38,7 +42,7 @@ std::string fault_of(const Parameter& p, Device device) {
 
 void require_valid(std::span<const Parameter> parameters, Device device) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const std::string fault = fault_of(parameters[i], device);
+    const std::string fault = fault_of(parameters[i], device, parameters[0].value.device);
     if (!fault.empty())
       throw UsageError(fmt::format("[ddp] construction: parameter {} {}: {}", i,
                                    describe(parameters[i]), fault));
@@ -82,30 +86,11 @@ std::vector<Bucket> plan(std::span<const Parameter> parameters, const DdpOptions
   return plan_buckets(gradients, order_of(parameters, options), limits);
 }
 
-// One broadcast per bucket: values travel through the memory of the gradients, whose layout fits.
-void broadcast_values(ProcessGroup& group, const Reducer& reducer,
-                      std::span<const Parameter> parameters) {
-  for (std::size_t k = 0; k < reducer.buckets().size(); ++k) {
-    const Bucket& bucket = reducer.buckets()[k];
-    const TensorView memory = reducer.memory(k);
-    auto* const bytes = static_cast<std::byte*>(memory.data);
-    const auto copy = [&](auto from_to) {
-      for (const Slice& slice : bucket.slices) {
-        const TensorView& value = parameters[slice.parameter].value;
-        if (value.numel != 0) from_to(bytes + slice.offset, value.data, value.bytes());
-      }
-    };
-    if (group.rank() == 0)
-      copy([](std::byte* in_bucket, const void* value, std::size_t n) {
-        std::memcpy(in_bucket, value, n);
-      });
-    group.broadcast(memory, 0);
-    if (group.rank() != 0)
-      copy([](const std::byte* in_bucket, void* value, std::size_t n) {
-        std::memcpy(value, in_bucket, n);
-      });
-    std::fill_n(bytes, memory.bytes(), std::byte{0});
-  }
+// Every rank starts from the values of rank 0.
+void broadcast_values(ProcessGroup& group, std::span<const Parameter> parameters, Stream stream) {
+  std::vector<Work> works;
+  for (const Parameter& p : parameters) works.push_back(group.broadcast(p.value, 0, stream, true));
+  for (const Work& work : works) work.wait();
 }
 
 std::vector<std::string> names_of(std::span<const Parameter> parameters) {
@@ -136,7 +121,7 @@ DistributedDataParallel::DistributedDataParallel(ProcessGroup& group,
   }
   require_agreement(group, parameters, options);
   impl_ = std::make_unique<Impl>(group, parameters, options);
-  broadcast_values(group, impl_->reducer, parameters);
+  broadcast_values(group, parameters, options.stream);
   for (std::size_t k = 0; k < bucket_count(); ++k) {
     auto* const memory = static_cast<std::byte*>(impl_->reducer.memory(k).data);
     for (const Slice& slice : impl_->reducer.buckets()[k].slices) {

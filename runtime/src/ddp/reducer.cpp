@@ -31,7 +31,7 @@ Reducer::Reducer(ProcessGroup& group, std::vector<std::string> names, std::vecto
     bytes += (buckets_[k].bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
     for (const Slice& slice : buckets_[k].slices) bucket_of_[slice.parameter] = k;
   }
-  memory_ = group_.allocate(bytes);
+  memory_ = group_.allocate(bytes, buckets_.front().device);
   begin_step();
 }
 
@@ -67,18 +67,19 @@ void Reducer::mark_ready(std::size_t i, Stream after) {
         group_.rank(), i, names_[i]));
   marked_[i] = true;
   --missing_[bucket_of_[i]];
-  last_after_ = after;
-  launch_complete_buckets(after);
+  auto& streams = written_on_[bucket_of_[i]];
+  if (std::ranges::find(streams, after) == streams.end()) streams.push_back(after);
+  launch_complete_buckets();
 }
 
 void Reducer::synchronize(Stream stream) {
   std::exception_ptr error;
   try {
     require_all_marked();
-    // Nothing is left to overlap with, and the communication thread would take longer to wake up
-    // than a small all-reduce.
+    // In CPU memory nothing is left to overlap with, and the communication thread would take longer
+    // to wake up than a small all-reduce.
     launched_.push_back(
-        group_.all_reduce(memory(buckets_.size() - 1), ReduceOp::avg, last_after_, false));
+        launch(buckets_.size() - 1, buckets_.back().device.type != DeviceType::cpu));
   } catch (const Error&) {
     error = std::current_exception();
   }
@@ -93,9 +94,19 @@ void Reducer::synchronize(Stream stream) {
   if (error) std::rethrow_exception(error);
 }
 
-void Reducer::launch_complete_buckets(Stream after) {
+void Reducer::launch_complete_buckets() {
   while (launched_.size() + 1 < buckets_.size() && missing_[launched_.size()] == 0)
-    launched_.push_back(group_.all_reduce(memory(launched_.size()), ReduceOp::avg, after, true));
+    launched_.push_back(launch(launched_.size(), true));
+}
+
+// A bucket is ordered after every stream that a gradient of it was written on, not only after that
+// of the mark which completed it.
+Work Reducer::launch(std::size_t k, bool async_op) {
+  auto& streams = written_on_[k];
+  const Stream last = streams.empty() ? Stream{} : streams.back();
+  for (const Stream& stream : streams)
+    if (stream != last) group_.order_after(stream);
+  return group_.all_reduce(memory(k), ReduceOp::avg, last, async_op);
 }
 
 void Reducer::require_all_marked() {
@@ -115,6 +126,7 @@ void Reducer::begin_step() {
   launched_.clear();
   marked_.assign(names_.size(), false);
   missing_.clear();
+  written_on_.assign(buckets_.size(), {});
   for (const Bucket& bucket : buckets_) missing_.push_back(bucket.slices.size());
 }
 

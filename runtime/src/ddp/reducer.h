@@ -34,6 +34,7 @@ class DDPRUN_API Reducer {
   /// The whole of bucket k.
   TensorView memory(std::size_t k) const;
 
+  /// `after`: the stream on which the gradient was written.
   /// Throws: UsageError when i is out of range or already marked in this step.
   void mark_ready(std::size_t i, Stream after);
   /// Reduces the last bucket, waits for all of them and begins the next step, also when it throws.
@@ -42,20 +43,21 @@ class DDPRUN_API Reducer {
   void synchronize(Stream stream);
 
  private:
-  void launch_complete_buckets(Stream after);
+  void launch_complete_buckets();
+  Work launch(std::size_t k, bool async_op);
   void require_all_marked();
   void begin_step();
 
   ProcessGroup& group_;
   std::vector<std::string> names_;
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;   // by parameter
-  std::vector<std::size_t> begin_;       // by bucket: where it starts in memory_
-  std::shared_ptr<std::byte[]> memory_;  // all buckets, each on a cache line of its own
-  std::vector<bool> marked_;             // by parameter, in this step
-  std::vector<std::size_t> missing_;     // by bucket: gradients not marked yet
-  std::vector<Work> launched_;           // buckets 0..size-1 have been started
-  Stream last_after_{};                  // of the latest mark
+  std::vector<std::size_t> bucket_of_;           // by parameter
+  std::vector<std::size_t> begin_;               // by bucket: where it starts in memory_
+  std::shared_ptr<std::byte[]> memory_;          // all buckets, each on a cache line of its own
+  std::vector<bool> marked_;                     // by parameter, in this step
+  std::vector<std::size_t> missing_;             // by bucket: gradients not marked yet
+  std::vector<Work> launched_;                   // buckets 0..size-1 have been started
+  std::vector<std::vector<Stream>> written_on_;  // by bucket: on these streams, in this step
 };
 
 }  // namespace ddprun

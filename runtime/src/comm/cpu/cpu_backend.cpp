@@ -64,6 +64,8 @@ class CpuBackend final : public Backend {
             own_page_, own_page_fd_, sizeof(Page), [] {}, deadline)),
         health_(rank, pages_in(page_segments_), mesh_ ? mesh_->pids() : std::vector<pid_t>(1),
                 timeout),
+        onlooker_(rank, pages_in(page_segments_), mesh_ ? mesh_->pids() : std::vector<pid_t>(1),
+                  timeout),
         doorbell_(rank, pages_in(page_segments_), health_),
         collectives_(doorbell_, make_slots(deadline), cores),
         queue_spin_(cores < 2 * doorbell_.size() ? kSpinBesideComputing : kSpin) {}
@@ -107,6 +109,16 @@ class CpuBackend final : public Backend {
   }
 
   void abort(std::string_view reason) override { health_.record_own(Cause::aborted, reason); }
+
+  std::exception_ptr peer_failure() override {
+    try {
+      if (const auto dead = onlooker_.find_dead()) onlooker_.fail(*dead, Cause::died);
+      if (onlooker_.failed()) onlooker_.throw_failure();
+    } catch (...) {
+      return std::current_exception();
+    }
+    return nullptr;
+  }
 
  private:
   template <class F>
@@ -163,6 +175,7 @@ class CpuBackend final : public Backend {
   WorkQueue queue_;  // its thread holds the lifeline from before others see the page until the end
   Segments page_segments_;
   Health health_;
+  Health onlooker_;  // for peer_failure(), beside the operations
   Doorbell doorbell_;
   Collectives collectives_;
   std::chrono::microseconds queue_spin_;
@@ -171,13 +184,14 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(Store* store, int rank, int size,
-                                          std::chrono::milliseconds timeout) {
+                                          const ProcessGroupOptions& options) {
+  const auto timeout = options.timeout;
   const auto deadline = Deadline::after(timeout);
   if (size == 1) return std::make_unique<CpuBackend>(0, nullptr, 1, timeout, deadline);
   const auto token = random_token();
   UniqueFd listener = listen_for_peers(token);  // before anybody can know its name
-  const auto hellos =
-      exchange_hellos(*store, rank, Hello::of_this_process(size, "cpu", token), timeout, deadline);
+  const auto hellos = exchange_hellos(
+      *store, rank, Hello::of_this_process(size, options.backend, token), timeout, deadline);
   require_one_machine(hellos);
   std::vector<std::string> tokens;
   for (const Hello& hello : hellos) tokens.push_back(hello.address);

@@ -206,6 +206,9 @@ std::vector<Call> Health::calls() const {
 
 // All ranks have rung for this step and nobody goes on, so the bells stay as they are.
 std::string Health::describe_difference() const {
+  if (sequence_ == 0)  // an onlooker, who knows no step
+    return fmt::format("[process_group] rank {} made another call than the others",
+                       static_cast<int>(central_.failure.load() & 0xffffffffU));
   const std::vector<Call> all = calls();
   const Majority found = find_majority(all);
   return fmt::format(
