@@ -42,14 +42,14 @@ CudaError planned_fault(const char* name) {
     faults.clear();
     for (Rule& rule : parse_rules(parsed)) faults.push_back({std::move(rule)});
   }
+  CudaError found = kSuccess;
   for (Fault& fault : faults) {
     if (value_of(fault.rule, "call", "") != name) continue;
-    if (++fault.seen != std::stoi(value_of(fault.rule, "nth", "1"))) continue;
-    const CudaError error = std::stoi(value_of(fault.rule, "err", "999"));
-    if (value_of(fault.rule, "sticky", "0") == "1") break_device(current_device(), error);
-    return error;
+    if (++fault.seen != std::stoi(value_of(fault.rule, "nth", "1")) || found != kSuccess) continue;
+    found = std::stoi(value_of(fault.rule, "err", "999"));
+    if (value_of(fault.rule, "sticky", "0") == "1") break_device(current_device(), found);
   }
-  return kSuccess;
+  return found;
 }
 
 bool forked() {
