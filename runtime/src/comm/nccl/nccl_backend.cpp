@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "comm/nccl/comm_stream.h"
 #include "comm/nccl/device_memory.h"
+#include "comm/nccl/gpu_identity.h"
 #include "comm/nccl/nccl_comm.h"
 #include "comm/nccl/nccl_work.h"
 #include "comm/nccl/notices.h"
@@ -225,9 +226,12 @@ std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
   const CudaApi& cuda = cuda_api();
   require_cuda(cuda, cuda.cudaSetDevice(options.device), "cudaSetDevice");
   const bool alone = options.size == 1;
-  const NcclRank self{cuda,         alone ? nullptr : &nccl_api(),
-                      host,         options.rank,
+  const NcclRank self{cuda,           alone ? nullptr : &nccl_api(),
+                      host,           options.rank,
                       options.device, std::make_shared<GroupFailure>(options.rank)};
+  if (!alone)
+    check_identities(*store, options.rank, options.size,
+                     GpuIdentity::of_this_process(options.device), options.timeout, deadline);
   auto backend = std::make_unique<NcclBackend>(self, options.size);
   if (!alone) backend->join(meet_peers(*store, self, options, deadline));
   return backend;

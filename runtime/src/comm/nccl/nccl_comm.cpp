@@ -41,16 +41,17 @@ class BackOff {
   std::chrono::microseconds pause_{50};
 };
 
-// NCCL 2.26 can hang when set up without blocking (https://github.com/pytorch/pytorch/issues/153960),
-// and the user's variable overrides what a program asks for.
+// NCCL 2.26 can hang when set up without blocking
+// (https://github.com/pytorch/pytorch/issues/153960), and the user's variable overrides what a
+// program asks for.
 bool must_block(const NcclApi& nccl) {
   return nccl.version / 100 == 226 || get_env("NCCL_COMM_BLOCKING") == "1";
 }
 
 std::string arrived_key(int rank) { return fmt::format("nccl/arrived/{}", rank); }
 
-// The id belongs to a listener that NCCL opens in rank 0 without close-on-exec: it is made late, and
-// once.
+// The id belongs to a listener that NCCL opens in rank 0 without close-on-exec: it is made late,
+// and once.
 NcclUniqueId exchange_id(const NcclApi& nccl, const CommSetup& setup,
                          const std::function<void()>& look_around, Deadline deadline) {
   constexpr const char* kId = "nccl/unique_id";
@@ -119,8 +120,7 @@ void NcclCommunicator::start(const CommSetup& setup, const std::function<void()>
   BoundedCall init("nccl-init", [started, id, &nccl = nccl_, &cuda = cuda_, size = setup.size,
                                  rank = setup.rank, device = setup.device] {
     cuda.cudaSetDevice(device);
-    started->result =
-        nccl.ncclCommInitRankConfig(&started->comm, size, id, rank, &started->config);
+    started->result = nccl.ncclCommInitRankConfig(&started->comm, size, id, rank, &started->config);
   });
   while (!init.finished_by(min(deadline, Deadline::after(kLookAround)))) {
     look_around();
@@ -173,8 +173,7 @@ void NcclCommunicator::call(const char* name, const Call& one) {
   BackOff back_off;
   while (result == kNcclInProgress && !ended()) {  // the watchdog ends it at the deadline
     back_off.pause();
-    if (const NcclResult asked = nccl_.ncclCommGetAsyncError(comm, &result);
-        asked != kNcclSuccess)
+    if (const NcclResult asked = nccl_.ncclCommGetAsyncError(comm, &result); asked != kNcclSuccess)
       result = asked;
   }
   {

@@ -61,7 +61,8 @@ News Notices::read() { return parse(store_.try_get(kNews).value_or("")); }
 Failure Notices::agree(const Failure& own) {
   std::string text = own.text;
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return *parse(append(fmt::format("failed {} {} {}\n", static_cast<int>(own.kind), own.rank, text)))
+  return *parse(
+              append(fmt::format("failed {} {} {}\n", static_cast<int>(own.kind), own.rank, text)))
               .failure;
 }
 

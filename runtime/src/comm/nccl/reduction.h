@@ -9,8 +9,9 @@
 
 namespace ddprun {
 
-/// NCCL's avg multiplies by 1/n rounded to the element type before it adds: in bf16 with n = 3 every
-/// mean is 0.2 % too large. It is used where 1/n is exact enough, else the sum is scaled in f32.
+/// NCCL's avg multiplies by 1/n rounded to the element type before it adds: in bf16 with n = 3
+/// every mean is 0.2 % too large. It is used where 1/n is exact enough, else the sum is scaled in
+/// f32.
 struct Reduction {
   NcclRedOp op = kNcclSum;
   /// Elements are multiplied by 2^-halvings before they are added, so that sums of f16 stay in

@@ -107,9 +107,7 @@ void Watchdog::loop() {
 }
 
 void Watchdog::rest(std::unique_lock<std::mutex>& lock) {
-  const auto awake = [this] {
-    return stopping_ || !pending_.empty() || self_.failure->known();
-  };
+  const auto awake = [this] { return stopping_ || !pending_.empty() || self_.failure->known(); };
   if (changed_.wait_for(lock, kRest, awake)) return;
   const Position last = last_;
   lock.unlock();
@@ -180,8 +178,10 @@ std::optional<Failure> Watchdog::look_at_nccl() {
 void Watchdog::end_group() {
   fail(self_.failure->failure());  // when it was recorded by somebody who tells nobody
   if (!comm_.abort(Deadline::after(kAbort)))
-    log(LogLevel::error, "nccl", "rank {}: ncclCommAbort has not returned within {} ms; it is left "
-        "behind", self_.rank, kAbort.count());
+    log(LogLevel::error, "nccl",
+        "rank {}: ncclCommAbort has not returned within {} ms; it is left "
+        "behind",
+        self_.rank, kAbort.count());
   const std::lock_guard lock(mutex_);
   pending_.clear();
 }

@@ -59,7 +59,8 @@ class Watchdog {
   Notices& notices_;
   NcclCommunicator& comm_;
   PeerWatch peers_;
-  Deadline blame_nccl_at_ = Deadline::never();  // when an error of NCCL is taken for this rank's own
+  Deadline blame_nccl_at_ =
+      Deadline::never();  // when an error of NCCL is taken for this rank's own
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<NcclWorkState>> pending_;  // guarded by mutex_
