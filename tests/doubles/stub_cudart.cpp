@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A libcudart that can be loaded and asked what there is; it computes nothing. Environment:
 // STUB_CUDA_RUNTIME, STUB_CUDA_DRIVER (versions, 13000), STUB_CUDA_DEVICES (2), STUB_CUDA_ERROR (of
-// the count, 0; it is kept until cudaGetLastError takes it).
+// the count, 0; it is kept until cudaGetLastError takes it), STUB_CUDA_BUSY (a device that cannot
+// be selected, -1).
 #include <cstdio>
 #include <cstdlib>
 
@@ -46,7 +47,7 @@ int cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
   return 0;
 }
 
-int cudaSetDevice() { return 0; }
+int cudaSetDevice(int device) { return device == number("STUB_CUDA_BUSY", -1) ? 46 : 0; }
 int cudaGetDevice() { return 0; }
 int cudaDeviceGetAttribute() { return 0; }
 int cudaMalloc() { return 2; }

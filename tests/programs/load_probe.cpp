@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Loads CUDA and NCCL as a worker would and prints what came of it, one "name=value" a line.
-// usage: load_probe cuda | nccl | why DEVICE SIZE | group BACKEND SIZE
+// usage: load_probe cuda | nccl | why DEVICE SIZE | group BACKEND SIZE [DEVICE]
 #include <ddprun/error.h>
 #include <ddprun/hash_store.h>
 #include <ddprun/process_group.h>
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -43,13 +44,13 @@ void print_mapped() {
       if (line.find(library) != line.npos) fmt::print("mapped={}\n", line);
 }
 
-/// Ranks as threads, each with the device of its rank.
-void print_group(const char* backend, int size) {
+/// Ranks as threads, each with the device of its rank or all with the given one.
+void print_group(const char* backend, int size, std::optional<int> device) {
   const auto store = make_hash_store();
   const auto errors = test::errors_of_ranks(size, [&](int rank) {
     const ProcessGroup group(
         store, rank, size,
-        {.backend = backend, .timeout = std::chrono::seconds(20), .device = rank});
+        {.backend = backend, .timeout = std::chrono::seconds(20), .device = device.value_or(rank)});
     fmt::print("backend={}\n", group.backend());
   });
   for (const std::string& error : errors)
@@ -73,6 +74,8 @@ int main(int argc, char** argv) {
       fmt::print("why={}\n", plugin.why_unavailable(std::atoi(argv[2]), std::atoi(argv[3])));
     fmt::print("count={}\n", plugin.device_count());
   }
-  if (what == "group" && argc > 3) print_group(argv[2], std::atoi(argv[3]));
+  if (what == "group" && argc > 3)
+    print_group(argv[2], std::atoi(argv[3]),
+                argc > 4 ? std::optional(std::atoi(argv[4])) : std::nullopt);
   print_mapped();
 }

@@ -87,6 +87,15 @@ TEST_SUITE("collectives") {
           }) == "[nccl] set-up: rank 1 on host node-a: NCCL_IB_DISABLE=true is not a number");
   }
 
+  TEST_CASE("GPU identity: a GPU that fails on one rank is every rank's error, at once") {
+    CHECK(error_of_all(3, [](int rank, GpuIdentity& own) {
+            if (rank != 2) return;
+            own = {};
+            own.hostname = "node-b";
+            own.failure = "[cuda] cudaSetDevice: busy";
+          }) == "[nccl] set-up: rank 2 on host node-b: [cuda] cudaSetDevice: busy");
+  }
+
   TEST_CASE("GPU identity: versions of CUDA may differ") {
     CHECK(error_of_all(2, [](int rank, GpuIdentity& own) {
             if (rank == 1) own.cuda = "12.8 (driver 13.0)";

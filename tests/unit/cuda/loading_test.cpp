@@ -266,4 +266,69 @@ TEST_SUITE("cuda") {
     for (const std::string& line : said.all("mapped"))
       CHECK(line.find("libnccl") == std::string::npos);
   }
+
+  TEST_CASE("CUDA: when one rank has no GPU, auto gives all of them the CPU and says it once") {
+    const Said said = probe({"group", "auto", "3"}, machine({{"LOCAL_RANK", "2"}}));
+    CHECK(said.all("backend") == std::vector<std::string>(3, "cpu"));
+    const std::string why_not =
+        "backend cpu for all ranks, since rank 2: LOCAL_RANK 2 but 2 visible devices "
+        "(CUDA_VISIBLE_DEVICES is not set)";
+    CHECK(count(said.log, why_not) == 1);
+    CHECK(count(said.log, "warning") - count(said.log, "TEST DOUBLE") == 1);
+  }
+
+  TEST_CASE("CUDA: without any GPU, auto gives the CPU without a warning") {
+    const Variables none = {{"STUB_CUDA_ERROR", "100"}};
+    CHECK(count(probe({"group", "auto", "2"}, machine(none)).log, "backend cpu") == 0);
+    auto told = machine(none);
+    told["LOGLEVEL"] = "INFO";
+    CHECK(count(probe({"group", "auto", "2"}, told).log,
+                "backend cpu for all ranks, since rank 0: no visible device "
+                "(CUDA_VISIBLE_DEVICES is not set)") == 1);
+  }
+
+  TEST_CASE("CUDA: what one rank lacks for nccl is the error of all ranks") {
+    CHECK(probe({"group", "nccl", "3"}, machine()).all("error") ==
+          std::vector<std::string>(3,
+                                   "[process_group] set-up: backend nccl: rank 2: device 2 but 2 "
+                                   "visible devices (CUDA_VISIBLE_DEVICES is not set)"));
+    const auto old = probe({"group", "nccl", "2"}, machine({{"DDPRUN_NCCL_LIB", kOldNccl}}));
+    CHECK(
+        old.all("error") ==
+        std::vector<std::string>(
+            2, fmt::format("[process_group] set-up: backend nccl: rank 0: found NCCL 2.10.3 at {}, "
+                           "needed 2.18.0 or newer; set DDPRUN_NCCL_LIB to a newer libnccl.so.2",
+                           real(kOldNccl))));
+    const auto automatic = probe({"group", "auto", "2"}, machine({{"DDPRUN_NCCL_LIB", kOldNccl}}));
+    CHECK(automatic.all("backend") == std::vector<std::string>(2, "cpu"));
+    CHECK(count(automatic.log, "since rank 0: found NCCL 2.10.3") == 1);
+  }
+
+  TEST_CASE("CUDA: ranks that chose one GPU, or one that is busy, fail alike at the set-up") {
+    const auto same = probe({"group", "nccl", "2", "1"}, machine()).all("error");
+    REQUIRE(same.size() == 2);
+    CHECK(same[0] == same[1]);
+    CHECK(same[0].starts_with("[nccl] set-up: ranks 0 and 1 on host "));
+    CHECK(
+        same[0].ends_with(" both use GPU 0000:02:00.0; set the device to LOCAL_RANK or lower "
+                          "--nproc_per_node"));
+    const auto busy =
+        probe({"group", "auto", "2"}, machine({{"STUB_CUDA_BUSY", "1"}})).all("error");
+    REQUIRE(busy.size() == 2);
+    CHECK(busy[0] == busy[1]);
+    CHECK(busy[0].starts_with("[nccl] set-up: rank 1 on host "));
+    CHECK(busy[0].ends_with(": [cuda] cudaSetDevice: cudaErrorStub (46): as the stub was told"));
+  }
+
+  TEST_CASE(
+      "CUDA: a variable that NCCL would misread stops all ranks, an unknown one is told once") {
+    const auto told = [](const char* name, const char* value) {
+      return probe({"group", "nccl", "2", "1"}, machine({{name, value}}));
+    };
+    for (const std::string& error : told("NCCL_IB_DISABLE", "true").all("error"))
+      CHECK(
+          error.find(": NCCL_IB_DISABLE=true is not a number: NCCL would take it for 0; write 1") !=
+          std::string::npos);
+    CHECK(count(told("NCCL_IB_DISBALE", "1").log, "is it NCCL_IB_DISABLE?") == 1);
+  }
 }
