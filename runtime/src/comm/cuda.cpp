@@ -19,7 +19,8 @@ CudaPlugin& require_plugin(const char* what) {
 }  // namespace
 
 std::string why_unavailable(int device) {
-  return cuda_plugin() == nullptr ? why_no_cuda_plugin() : cuda_plugin()->why_unavailable(device);
+  return cuda_plugin() == nullptr ? why_no_cuda_plugin()
+                                  : cuda_plugin()->why_unavailable(device, 1);
 }
 
 int device_count() { return cuda_plugin() == nullptr ? 0 : cuda_plugin()->device_count(); }

@@ -30,8 +30,9 @@ class DDPRUN_API CudaPlugin {
   CudaPlugin& operator=(const CudaPlugin&) = delete;
   virtual ~CudaPlugin() = default;
 
-  /// Empty when this process can use GPU `device`; else why not, in one line without a tag.
-  virtual std::string why_unavailable(int device) = 0;
+  /// Empty when this process can use GPU `device` in a group of `size` ranks, for which it needs
+  /// NCCL if there are several; else why not, in one line without a tag.
+  virtual std::string why_unavailable(int device, int size) = 0;
   /// 0 when there are none.
   virtual int device_count() = 0;
   /// Selects the device in the calling thread and meets the other ranks through the store (null is

@@ -19,9 +19,9 @@ namespace {
 
 std::string key_of(int rank) { return fmt::format("no_gpu/{}", rank); }
 
-std::string why_unavailable(const ProcessGroupOptions& options) {
+std::string why_unavailable(const ProcessGroupOptions& options, int size) {
   if (cuda_plugin() == nullptr) return why_no_cuda_plugin();
-  return cuda_plugin()->why_unavailable(options.device.value_or(0));
+  return cuda_plugin()->why_unavailable(options.device.value_or(0), size);
 }
 
 /// What two numbers per rank tell all ranks: the first rank without a GPU (size: none), and whether
@@ -46,7 +46,7 @@ GpuBackend make_gpu_backend(Store* store, Backend& host, int rank, int size,
                             const ProcessGroupOptions& options) {
   if (options.backend == "cpu") return {nullptr, "it was made with backend cpu"};
   const auto deadline = Deadline::after(options.timeout);
-  const std::string reason = why_unavailable(options);
+  const std::string reason = why_unavailable(options, size);
   if (!reason.empty() && store != nullptr) store->set(key_of(rank), reason);
   const Census census = take_census(host, rank, size, reason.empty(), deadline);
   if (census.first_without == size) {

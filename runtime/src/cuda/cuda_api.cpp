@@ -54,8 +54,8 @@ void find_functions(const SharedLibrary& library, CudaApi& api) {
   library.find("cudaLibraryLoadData", api.cudaLibraryLoadData);
   library.find("cudaLibraryGetKernel", api.cudaLibraryGetKernel);
   if (!missing.empty())
-    throw DeviceError(fmt::format("[cuda] loading: {} lacks {}; is it NVIDIA's?",
-                                  library.description(), fmt::join(missing, ", ")));
+    throw DeviceError(fmt::format("{} lacks {}; is it NVIDIA's?", library.description(),
+                                  fmt::join(missing, ", ")));
 }
 
 /// One driver serves all runtimes of its major version and of older ones.
@@ -64,18 +64,18 @@ void require_driver(const CudaApi& api, int runtime) {
   require_cuda(api, api.cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   if (driver == 0)
     throw DeviceError(
-        fmt::format("[cuda] loading: no NVIDIA driver (the CUDA runtime {} at {} is "
+        fmt::format("no NVIDIA driver (the CUDA runtime {} at {} is "
                     "there)",
                     cuda_version_text(runtime), api.path));
   if (driver / 1000 < runtime / 1000)
     throw DeviceError(fmt::format(
-        "[cuda] loading: the NVIDIA driver supports CUDA {}, but the CUDA runtime at {} is {}; "
+        "the NVIDIA driver supports CUDA {}, but the CUDA runtime at {} is {}; "
         "install a newer driver, or set DDPRUN_CUDART_LIB to a libcudart.so.{}",
         cuda_version_text(driver), api.path, cuda_version_text(runtime), driver / 1000));
 }
 
 CudaApi load() {
-  const SharedLibrary library = SharedLibrary::open(where_to_look(), "cuda");
+  const SharedLibrary library = SharedLibrary::open(where_to_look());
   CudaApi api;
   api.path = library.path();
   api.test_double = library.test_double();
@@ -83,11 +83,11 @@ CudaApi load() {
   library.find("cudaRuntimeGetVersion", api.cudaRuntimeGetVersion);
   int version = 0;
   if (api.cudaRuntimeGetVersion == nullptr || api.cudaRuntimeGetVersion(&version) != kCudaSuccess)
-    throw DeviceError(fmt::format("[cuda] loading: {} does not tell its version; is it NVIDIA's?",
-                                  library.description()));
+    throw DeviceError(
+        fmt::format("{} does not tell its version; is it NVIDIA's?", library.description()));
   if (version < kRuntimeFloor)
     throw DeviceError(fmt::format(
-        "[cuda] loading: found the CUDA runtime {} at {}, needed {} or newer; set "
+        "found the CUDA runtime {} at {}, needed {} or newer; set "
         "DDPRUN_CUDART_LIB to a newer libcudart.so",
         cuda_version_text(version), library.description(), cuda_version_text(kRuntimeFloor)));
   find_functions(library, api);
@@ -100,21 +100,25 @@ struct Loaded {
   std::string why_not;
 };
 
-Loaded load_or_say_why() {
-  try {
-    return {load(), {}};
-  } catch (const DeviceError& error) {
-    return {{}, error.what()};
-  }
+const Loaded& loaded() {
+  static const Loaded once = []() -> Loaded {
+    try {
+      return {load(), {}};
+    } catch (const DeviceError& error) {
+      return {{}, error.what()};
+    }
+  }();
+  return once;
 }
 
 }  // namespace
 
 const CudaApi& cuda_api() {
-  static const Loaded once = load_or_say_why();
-  if (!once.why_not.empty()) throw DeviceError(once.why_not);
-  return once.api;
+  if (!why_no_cuda().empty()) throw DeviceError("[cuda] loading: " + why_no_cuda());
+  return loaded().api;
 }
+
+const std::string& why_no_cuda() { return loaded().why_not; }
 
 void require_cuda(const CudaApi& api, CudaError error, const char* what) {
   if (error == kCudaSuccess) return;

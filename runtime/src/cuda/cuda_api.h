@@ -80,6 +80,8 @@ struct CudaApi {
 /// was refused: not found, too old, newer than the driver, no driver, a test double where none is
 /// allowed.
 const CudaApi& cuda_api();
+/// Why cuda_api() throws, in one line without a tag; empty when it does not.
+const std::string& why_no_cuda();
 
 /// Throws: DeviceError "[cuda] `what`: name (code): text" unless `error` is success. An error that
 /// the library keeps is taken from it, so that no later call reports it again.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Opens a vendor's library when it is first needed, and tells which file that turned out to be:
-// a process can have several copies at hand, and most loading trouble is that it was another one.
+// several copies may be at hand, and most trouble with loading is that it was another one.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@ namespace ddprun {
 
 /// Where to look for a library.
 struct LibrarySearch {
-  const char* variable;                  // overrides all others, unless empty
+  const char* variable;                  // its value is the only candidate, unless it is empty
   std::vector<std::string> names;        // as the loader knows them, best first
   std::vector<std::string> wheel_paths;  // below a folder of Python packages, best first
 };
@@ -21,14 +20,14 @@ struct LibrarySearch {
 /// Never closed: threads and streams of CUDA live as long as the process.
 class SharedLibrary {
  public:
-  /// Opens the first of: the file of the override variable, and then no other; a copy that the
-  /// process has; what the loader finds; what Python packages brought.
-  /// Throws: DeviceError "[component] loading: ..." with every candidate and why it was refused;
-  ///         for a test double, unless DDPRUN_ALLOW_TEST_DOUBLES is 1.
-  static SharedLibrary open(const LibrarySearch& search, const char* component);
+  /// The first of: a copy that the process has, what the loader finds, what Python packages
+  /// brought.
+  /// Throws: DeviceError, its text without a tag: every candidate and why it cannot be loaded; a
+  ///         test double while DDPRUN_ALLOW_TEST_DOUBLES is not 1.
+  static SharedLibrary open(const LibrarySearch& search);
 
   const std::string& path() const { return path_; }
-  /// The program or another library had loaded it, and so chose the copy.
+  /// By the program or another library, which thereby chose the copy.
   bool loaded_before() const { return loaded_before_; }
   bool test_double() const { return test_double_; }
   /// "PATH", or "PATH (loaded already by the program)".
@@ -39,7 +38,7 @@ class SharedLibrary {
   void find(const char* name, Function*& slot) const {
     slot = reinterpret_cast<Function*>(::dlsym(handle_, name));
   }
-  /// As find; what is missing is added to `missing`.
+  /// The same, and the name of what is missing is added to `missing`.
   template <class Function>
   void find(const char* name, Function*& slot, std::vector<std::string>& missing) const {
     find(name, slot);
@@ -48,14 +47,12 @@ class SharedLibrary {
 
  private:
   SharedLibrary(void* handle, bool loaded_before);
+  static SharedLibrary open_first(const LibrarySearch& search);
 
   void* handle_;
   bool loaded_before_;
   bool test_double_;
   std::string path_;
 };
-
-/// Folders into which Python packages may have been installed, found without running Python.
-std::vector<std::string> python_package_folders();
 
 }  // namespace ddprun

@@ -38,14 +38,13 @@ void find_functions(const SharedLibrary& library, NcclApi& api) {
   require("ncclGetErrorString", api.ncclGetErrorString);
   require("ncclGetLastError", api.ncclGetLastError);
   if (!missing.empty())
-    throw DeviceError(
-        fmt::format("[nccl] loading: NCCL {} at {} lacks {}; set {} to a complete libnccl.so.2",
-                    nccl_version_text(api.version), library.description(), fmt::join(missing, ", "),
-                    kVariable));
+    throw DeviceError(fmt::format("NCCL {} at {} lacks {}; set {} to a complete libnccl.so.2",
+                                  nccl_version_text(api.version), library.description(),
+                                  fmt::join(missing, ", "), kVariable));
 }
 
 NcclApi load() {
-  const SharedLibrary library = SharedLibrary::open(where_to_look(), "nccl");
+  const SharedLibrary library = SharedLibrary::open(where_to_look());
   NcclApi api;
   api.path = library.path();
   api.loaded_before = library.loaded_before();
@@ -53,13 +52,13 @@ NcclApi load() {
   // The version first: else a library that is too old is said to lack something.
   library.find("ncclGetVersion", api.ncclGetVersion);
   if (api.ncclGetVersion == nullptr || api.ncclGetVersion(&api.version) != kNcclSuccess)
-    throw DeviceError(fmt::format("[nccl] loading: {} does not tell its version; is it NCCL?",
-                                  library.description()));
+    throw DeviceError(
+        fmt::format("{} does not tell its version; is it NCCL?", library.description()));
   if (api.version < kNcclFloor)
-    throw DeviceError(fmt::format(
-        "[nccl] loading: found {} at {}, needed {} or newer; set {} to a newer libnccl.so.2",
-        nccl_version_text(api.version), library.description(), nccl_version_text(kNcclFloor),
-        kVariable));
+    throw DeviceError(
+        fmt::format("found {} at {}, needed {} or newer; set {} to a newer libnccl.so.2",
+                    nccl_version_text(api.version), library.description(),
+                    nccl_version_text(kNcclFloor), kVariable));
   find_functions(library, api);
   return api;
 }
@@ -69,21 +68,25 @@ struct Loaded {
   std::string why_not;
 };
 
-Loaded load_or_say_why() {
-  try {
-    return {load(), {}};
-  } catch (const DeviceError& error) {
-    return {{}, error.what()};
-  }
+const Loaded& loaded() {
+  static const Loaded once = []() -> Loaded {
+    try {
+      return {load(), {}};
+    } catch (const DeviceError& error) {
+      return {{}, error.what()};
+    }
+  }();
+  return once;
 }
 
 }  // namespace
 
 const NcclApi& nccl_api() {
-  static const Loaded once = load_or_say_why();
-  if (!once.why_not.empty()) throw DeviceError(once.why_not);
-  return once.api;
+  if (!why_no_nccl().empty()) throw DeviceError("[nccl] loading: " + why_no_nccl());
+  return loaded().api;
 }
+
+const std::string& why_no_nccl() { return loaded().why_not; }
 
 std::string nccl_version_text(int version) {
   // Up to 2.8 the major number counted thousands: 2804, but 21003.

@@ -5,14 +5,19 @@
 #include <string_view>
 
 #include "comm/cuda_plugin.h"
+#include "comm/nccl/nccl_api.h"
+#include "cuda/visible_devices.h"
 
 namespace ddprun {
 namespace {
 
 class Plugin final : public CudaPlugin {
  public:
-  std::string why_unavailable(int) override { return "the plugin is not finished"; }
-  int device_count() override { return 0; }
+  std::string why_unavailable(int device, int size) override {
+    auto why_not = why_device_unavailable(device);
+    return why_not.empty() && size > 1 ? why_no_nccl() : why_not;
+  }
+  int device_count() override { return visible_device_count(); }
   std::unique_ptr<Backend> make_nccl_backend(Store*, Backend&, const NcclBackendOptions&) override {
     throw DeviceError("[nccl] set-up: the plugin is not finished");
   }
