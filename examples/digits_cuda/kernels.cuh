@@ -23,7 +23,7 @@ __global__ void gather_rows(const In* table, const int* table_labels, const std:
   if (i % width == 0) labels[i / width] = table_labels[sample];
 }
 
-inline __global__ void round_to_bf16(const float* from, int n, __nv_bfloat16* to) {
+__global__ void round_to_bf16(const float* from, int n, __nv_bfloat16* to) {
   const int i = this_thread();
   if (i < n) to[i] = __float2bfloat16(from[i]);
 }
