@@ -17,6 +17,12 @@ struct NormResult;
 enum class DeviceKernel : std::uint8_t { cast, pack, sgd, adamw, square_sum, norm };
 inline constexpr int kDeviceKernelCount = 6;
 
+/// How many blocks have work when it is spread over elements, some for each thread.
+constexpr std::size_t blocks_for(std::size_t numel) {
+  constexpr std::size_t kElementsPerBlock = 1024;
+  return numel / kElementsPerBlock + (numel % kElementsPerBlock != 0 ? 1 : 0);
+}
+
 /// out[i] = in[i] * factor; both may be the same memory.
 struct CastArguments {
   static constexpr DeviceKernel kKernel = DeviceKernel::cast;

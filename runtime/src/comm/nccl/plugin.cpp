@@ -7,6 +7,9 @@
 #include "comm/cuda_plugin.h"
 #include "comm/nccl/nccl_api.h"
 #include "cuda/visible_devices.h"
+#include "cuda/cuda_api.h"
+#include "cuda/kernels.h"
+#include "cuda/memory.h"
 
 namespace ddprun {
 namespace {
@@ -21,8 +24,23 @@ class Plugin final : public CudaPlugin {
   std::unique_ptr<Backend> make_nccl_backend(Store*, Backend&, const NcclBackendOptions&) override {
     throw DeviceError("[nccl] set-up: the plugin is not finished");
   }
-  std::shared_ptr<std::byte[]> allocate(std::size_t, int) override { return nullptr; }
-  void fill_zero(TensorView, Stream) override {}
+  std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device,
+                                        const void* contents) override {
+    return allocate_on_device(bytes, device, contents);
+  }
+  void fill_zero(TensorView target, Stream stream) override {
+    const CudaApi& api = cuda_api();
+    require_cuda(api, api.cudaMemsetAsync(target.data, 0, target.bytes(), stream.handle),
+                 "fill_zero");
+  }
+  void read(void* to, const void* from, std::size_t bytes, Stream stream,
+            Deadline deadline) override {
+    read_from_device(to, from, bytes, stream.handle, deadline);
+  }
+  void launch(DeviceKernel kernel, const void* arguments, std::size_t blocks,
+              Stream stream) override {
+    launch_kernel(kernel, arguments, blocks, stream.handle);
+  }
 };
 
 }  // namespace
