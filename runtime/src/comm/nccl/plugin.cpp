@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 // What the plugin offers, put together.
-#include <ddprun/error.h>
-
 #include <string_view>
 
 #include "comm/cuda_plugin.h"
 #include "comm/nccl/nccl_api.h"
-#include "cuda/visible_devices.h"
+#include "comm/nccl/nccl_backend.h"
 #include "cuda/cuda_api.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
+#include "cuda/visible_devices.h"
 
 namespace ddprun {
 namespace {
@@ -21,8 +20,9 @@ class Plugin final : public CudaPlugin {
     return why_not.empty() && size > 1 ? why_no_nccl() : why_not;
   }
   int device_count() override { return visible_device_count(); }
-  std::unique_ptr<Backend> make_nccl_backend(Store*, Backend&, const NcclBackendOptions&) override {
-    throw DeviceError("[nccl] set-up: the plugin is not finished");
+  std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
+                                             const NcclBackendOptions& options) override {
+    return ddprun::make_nccl_backend(store, host, options);
   }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device,
                                         const void* contents) override {
