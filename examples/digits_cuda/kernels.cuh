@@ -3,8 +3,10 @@
 // one element of the result, or one sum, in a fixed order: every run has the same bits.
 #pragma once
 
+#include <cmath>
+#include <cstddef>
+
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
 
 namespace digits {
 
@@ -59,10 +61,10 @@ __global__ void softmax_loss(T* scores, const int* labels, int rows, int width, 
   for (int k = 1; k < width; ++k) largest = row[k] > largest ? row[k] : largest;
   const T label_score = row[labels[r]] - largest;
   T sum = 0;
-  for (int k = 0; k < width; ++k) sum += row[k] = exp(row[k] - largest);
-  row_losses[r] = log(sum) - label_score;
-  for (int k = 0; k < width; ++k) row[k] /= sum * rows;
-  row[labels[r]] -= T(1) / rows;
+  for (int k = 0; k < width; ++k) sum += row[k] = std::exp(row[k] - largest);
+  row_losses[r] = std::log(sum) - label_score;
+  for (int k = 0; k < width; ++k) row[k] /= sum * static_cast<T>(rows);
+  row[labels[r]] -= 1 / static_cast<T>(rows);
 }
 
 /// One thread: *sum += the mean of n numbers.
@@ -70,7 +72,7 @@ template <class T>
 __global__ void add_mean(const T* numbers, int n, T* sum) {
   T total = 0;
   for (int k = 0; k < n; ++k) total += numbers[k];
-  *sum += total / n;
+  *sum += total / static_cast<T>(n);
 }
 
 /// One thread per column.

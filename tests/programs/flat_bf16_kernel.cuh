@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
 
 /// One thread per element. Eighths up to 8, with the sign of the weight: their sums over ranks are
 /// exact in bf16.
