@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The plugin's kernels for the fake CUDA runtime: the same sources, compiled for CPUs.
+// clang-format off: the first makes the second C++
 #include "cuda/kernels.cu"
 #include "doubles/cuda_on_cpu.h"
+// clang-format on
 
 static const cuda_on_cpu::Kernels kernels = {
     {"ddprun_cast", ddprun::ddprun_cast},
