@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The plugin's kernels for the fake CUDA runtime: the same sources, compiled for CPUs.
-// clang-format off: the first makes the second C++
-#include "cuda/kernels.cu"
+// The plugin's kernels for the fake CUDA runtime: the same sources, compiled for CPUs, for which
+// the first header must come before them.
+// clang-format off
 #include "doubles/cuda_on_cpu.h"
+#include "cuda/kernels.cu"
 // clang-format on
 
 static const cuda_on_cpu::Kernels kernels = {
