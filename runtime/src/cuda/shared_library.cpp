@@ -67,6 +67,13 @@ std::vector<std::string> files_of_wheels(const LibrarySearch& search) {
   return files;
 }
 
+/// Of the first of these names that the process has; empty: none.
+std::string path_of_loaded(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (void* const handle = open_file(name, RTLD_NOLOAD)) return path_of(handle);
+  return {};
+}
+
 /// Null when none can be loaded; `reasons` gets why.
 void* open_any(const std::vector<std::string>& candidates, std::vector<std::string>& reasons) {
   for (const std::string& candidate : candidates) {
@@ -101,7 +108,13 @@ SharedLibrary SharedLibrary::open_first(const LibrarySearch& search) {
 }
 
 SharedLibrary SharedLibrary::open(const LibrarySearch& search) {
+  const std::string other = path_of_loaded(search.names);
   SharedLibrary library = open_first(search);
+  if (!other.empty() && other != library.path_)
+    log(LogLevel::warning, "cuda",
+        "{}={} is used, but the program has loaded {} too; two copies in one process disturb each "
+        "other",
+        search.variable, library.path_, other);
   if (!library.test_double_) return library;
   if (value_of("DDPRUN_ALLOW_TEST_DOUBLES") != "1")
     throw DeviceError(

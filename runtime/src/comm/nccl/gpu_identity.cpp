@@ -22,9 +22,9 @@
 namespace ddprun {
 namespace {
 
-constexpr auto kFields = {&GpuIdentity::host, &GpuIdentity::hostname,  &GpuIdentity::bus_id,
-                          &GpuIdentity::nccl, &GpuIdentity::nccl_path, &GpuIdentity::cuda,
-                          &GpuIdentity::fault};
+constexpr auto kFields = {&GpuIdentity::host,    &GpuIdentity::hostname,  &GpuIdentity::bus_id,
+                          &GpuIdentity::nccl,    &GpuIdentity::nccl_path, &GpuIdentity::cuda,
+                          &GpuIdentity::failure, &GpuIdentity::fault};
 
 std::string this_hostname() {
   std::array<char, 256> name{};
@@ -54,11 +54,12 @@ std::string cuda_versions(const CudaApi& api) {
   return fmt::format("{} (driver {})", cuda_version_text(runtime), cuda_version_text(driver));
 }
 
-void require_readable_variables(const std::vector<GpuIdentity>& all) {
+template <class Fault>
+void require_none(std::string GpuIdentity::*fault, const std::vector<GpuIdentity>& all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].fault.empty())
-      throw UsageError(fmt::format("[nccl] set-up: rank {} on host {}: {}", rank,
-                                   all[rank].hostname, all[rank].fault));
+    if (!(all[rank].*fault).empty())
+      throw Fault(fmt::format("[nccl] set-up: rank {} on host {}: {}", rank, all[rank].hostname,
+                              all[rank].*fault));
 }
 
 void require_one_version(const std::vector<GpuIdentity>& all) {
@@ -95,18 +96,23 @@ void warn(const std::vector<GpuIdentity>& all, const GpuIdentity& own) {
 }  // namespace
 
 GpuIdentity GpuIdentity::of_this_process(int device) {
-  const CudaApi& cuda = cuda_api();
-  const NcclApi& nccl = nccl_api();
-  const std::string hostname = this_hostname();
+  GpuIdentity own;
+  own.hostname = this_hostname();
+  own.host = this_host(own.hostname);
   auto findings = check_nccl_environment(nccl_environment(), interface_addresses());
-  return {this_host(hostname),
-          hostname,
-          bus_id_of(cuda, device),
-          nccl_version_text(nccl.version),
-          nccl.path,
-          cuda_versions(cuda),
-          std::move(findings.fault),
-          std::move(findings.warnings)};
+  own.fault = std::move(findings.fault);
+  own.warnings = std::move(findings.warnings);
+  try {
+    const CudaApi& cuda = cuda_api();
+    require_cuda(cuda, cuda.cudaSetDevice(device), "cudaSetDevice");
+    own.bus_id = bus_id_of(cuda, device);
+    own.cuda = cuda_versions(cuda);
+    own.nccl = nccl_version_text(nccl_api().version);
+    own.nccl_path = nccl_api().path;
+  } catch (const DeviceError& error) {
+    own.failure = error.what();
+  }
+  return own;
 }
 
 void check_identities(Store& store, int rank, int size, const GpuIdentity& own,
@@ -116,8 +122,9 @@ void check_identities(Store& store, int rank, int size, const GpuIdentity& own,
   std::vector<GpuIdentity> all;
   for (int r = 0; r < size; ++r)
     all.push_back(decode_fields<GpuIdentity>(text_of(texts, store, r, size, deadline), kFields));
+  require_none<DeviceError>(&GpuIdentity::failure, all);
   if (rank == 0) warn(all, own);
-  require_readable_variables(all);
+  require_none<UsageError>(&GpuIdentity::fault, all);
   require_one_version(all);
   require_own_gpus(all);
 }

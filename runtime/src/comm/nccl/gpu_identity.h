@@ -20,17 +20,20 @@ struct GpuIdentity {
   std::string nccl;      // "2.28.9"
   std::string nccl_path;
   std::string cuda;                   // "13.0 (driver 13.0)"
+  std::string failure;                // why the GPU cannot be used after all; empty: it can
   std::string fault;                  // in this rank's NCCL_* variables; empty: none
   std::vector<std::string> warnings;  // about them; not told to the others
 
-  /// Loads CUDA and NCCL. Throws: DeviceError.
+  /// Selects the device in the calling thread. What CUDA or NCCL refuse is not thrown: it is a
+  /// failure that all ranks are to hear of.
   static GpuIdentity of_this_process(int device);
 };
 
 /// Publishes one's own and compares all, in rank order. Rank 0 logs what there is to warn of.
-/// Throws: UsageError, the same on all ranks, when two ranks use one GPU, have different versions
-///         of NCCL, or one has a variable that NCCL would misread; TimeoutError naming the ranks
-///         that have not published theirs by `deadline`, the end of `timeout`.
+/// Throws: the same on all ranks: DeviceError when one's GPU failed; UsageError when two use one
+///         GPU, have different versions of NCCL, or one has a variable that NCCL would misread.
+///         TimeoutError naming the ranks that have not published theirs by `deadline`, the end of
+///         `timeout`.
 void check_identities(Store& store, int rank, int size, const GpuIdentity& own,
                       std::chrono::milliseconds timeout, Deadline deadline);
 

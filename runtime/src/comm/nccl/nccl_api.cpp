@@ -56,7 +56,7 @@ NcclApi load() {
         fmt::format("{} does not tell its version; is it NCCL?", library.description()));
   if (api.version < kNcclFloor)
     throw DeviceError(
-        fmt::format("found {} at {}, needed {} or newer; set {} to a newer libnccl.so.2",
+        fmt::format("found NCCL {} at {}, needed {} or newer; set {} to a newer libnccl.so.2",
                     nccl_version_text(api.version), library.description(),
                     nccl_version_text(kNcclFloor), kVariable));
   find_functions(library, api);

@@ -224,7 +224,6 @@ std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
                                            const NcclBackendOptions& options) {
   const auto deadline = Deadline::after(options.timeout);
   const CudaApi& cuda = cuda_api();
-  require_cuda(cuda, cuda.cudaSetDevice(options.device), "cudaSetDevice");
   const bool alone = options.size == 1;
   const NcclRank self{cuda,           alone ? nullptr : &nccl_api(),
                       host,           options.rank,
@@ -232,6 +231,7 @@ std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
   if (!alone)
     check_identities(*store, options.rank, options.size,
                      GpuIdentity::of_this_process(options.device), options.timeout, deadline);
+  require_cuda(cuda, cuda.cudaSetDevice(options.device), "cudaSetDevice");
   auto backend = std::make_unique<NcclBackend>(self, options.size);
   if (!alone) backend->join(meet_peers(*store, self, options, deadline));
   return backend;
