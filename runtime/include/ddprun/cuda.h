@@ -64,6 +64,7 @@ class DDPRUN_API Flattener {
 
   std::shared_ptr<std::byte[]> table_;
   std::size_t chunk_count_ = 0;
+  void* origin_ = nullptr;  // the table holds distances from here
   std::size_t numel_ = 0;
   DType dtype_ = DType::f32;
   Device device_{};

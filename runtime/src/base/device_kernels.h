@@ -33,11 +33,12 @@ struct CastArguments {
   DType in_type, out_type;
 };
 
-/// Part of one tensor and its place in the flat buffer. Units: elements.
+/// Part of one tensor and its place in the flat buffer. A distance, not an address: so all pointers
+/// of a launch are arguments, where tools see them.
 struct Chunk {
   static constexpr std::size_t kMaxNumel = std::size_t{64} << 10;
-  void* data;
-  std::size_t offset;
+  std::ptrdiff_t place;  // bytes from PackArguments::origin
+  std::size_t offset;    // elements in the flat buffer
   std::size_t numel;
 };
 
@@ -46,6 +47,7 @@ struct PackArguments {
   static constexpr DeviceKernel kKernel = DeviceKernel::pack;
   const Chunk* chunks;  // in device memory
   std::size_t chunk_count;
+  void* origin;
   void* flat;
   double factor;
   DType chunk_type, flat_type;

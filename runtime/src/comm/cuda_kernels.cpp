@@ -110,6 +110,7 @@ Flattener::Flattener(std::span<const TensorView> tensors) {
   if (tensors.empty()) throw UsageError("[cuda] Flattener: no tensors were given");
   dtype_ = tensors[0].dtype;
   device_ = tensors[0].device;
+  origin_ = tensors[0].data;
   std::vector<Chunk> table;
   for (const TensorView& tensor : tensors) {
     const std::string name = fmt::format("tensor {}", &tensor - tensors.data());
@@ -118,8 +119,10 @@ Flattener::Flattener(std::span<const TensorView> tensors) {
     require_convertible("Flattener", named, named);
     if (tensor.dtype != dtype_ || tensor.device != device_)
       refuse("Flattener", named, fmt::format("but {}", describe({"tensor 0", tensors[0]})));
+    const auto place =
+        reinterpret_cast<std::intptr_t>(tensor.data) - reinterpret_cast<std::intptr_t>(origin_);
     for (std::size_t done = 0; done < tensor.numel; done += Chunk::kMaxNumel)
-      table.push_back({static_cast<std::byte*>(tensor.data) + done * size_of(dtype_), numel_ + done,
+      table.push_back({place + static_cast<std::ptrdiff_t>(done * size_of(dtype_)), numel_ + done,
                        std::min(tensor.numel - done, Chunk::kMaxNumel)});
     numel_ += tensor.numel;
   }
@@ -135,8 +138,8 @@ void Flattener::pack(TensorView flat, double factor, bool into_flat, Stream stre
   require_like(what, buffer, tensors);
   require_convertible(what, buffer, tensors);
   launch(what,
-         PackArguments{reinterpret_cast<const Chunk*>(table_.get()), chunk_count_, flat.data,
-                       factor, dtype_, flat.dtype, into_flat},
+         PackArguments{reinterpret_cast<const Chunk*>(table_.get()), chunk_count_, origin_,
+                       flat.data, factor, dtype_, flat.dtype, into_flat},
          chunk_count_, stream);
 }
 

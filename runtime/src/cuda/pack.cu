@@ -42,11 +42,12 @@ extern "C" __global__ void __launch_bounds__(256) ddprun_cast(CastArguments a) {
 extern "C" __global__ void __launch_bounds__(256) ddprun_pack(PackArguments a) {
   for (std::size_t c = blockIdx.x; c < a.chunk_count; c += gridDim.x) {
     const Chunk chunk = a.chunks[c];
+    void* const data = static_cast<char*>(a.origin) + chunk.place;
     void* const flat = static_cast<char*>(a.flat) + chunk.offset * bytes_of(a.flat_type);
     if (a.into_flat)
-      convert(share_of_block(), flat, a.flat_type, chunk.data, a.chunk_type, chunk.numel, a.factor);
+      convert(share_of_block(), flat, a.flat_type, data, a.chunk_type, chunk.numel, a.factor);
     else
-      convert(share_of_block(), chunk.data, a.chunk_type, flat, a.flat_type, chunk.numel, a.factor);
+      convert(share_of_block(), data, a.chunk_type, flat, a.flat_type, chunk.numel, a.factor);
   }
 }
 
