@@ -269,6 +269,19 @@ TEST_SUITE("cuda") {
       CHECK(line.find("libnccl") == std::string::npos);
   }
 
+  TEST_CASE("CUDA: with a GPU for each rank, auto and nccl are the same, and cpu stays cpu") {
+    const auto full = machine({{"DDPRUN_CUDART_LIB", DDPRUN_DOUBLE_CUDART},
+                               {"DDPRUN_NCCL_LIB", DDPRUN_DOUBLE_NCCL},
+                               {"FAKE_CUDA_DEVICES", "4"}});
+    for (const char* backend : {"auto", "nccl"}) {
+      const Said said = probe({"group", backend, "4"}, full);
+      CAPTURE(said.log);
+      CHECK(said.all("backend") == std::vector<std::string>(4, "nccl"));
+      CHECK(said.all("error").empty());
+    }
+    CHECK(probe({"group", "cpu", "4"}, full).all("backend") == std::vector<std::string>(4, "cpu"));
+  }
+
   TEST_CASE("CUDA: when one rank has no GPU, auto gives all of them the CPU and says it once") {
     const Said said = probe({"group", "auto", "3"}, machine({{"LOCAL_RANK", "2"}}));
     CHECK(said.all("backend") == std::vector<std::string>(3, "cpu"));
