@@ -125,13 +125,15 @@ int usable_cpus() {
 }
 
 int gpus_in_list(std::string_view list, int present) {
+  constexpr std::string_view kMig = "MIG-";
+  if (trimmed(list).starts_with(kMig)) return 1;
   std::vector<std::string_view> seen;
   for (const std::string_view entry : split(list, ',')) {
     const std::string_view name = trimmed(entry);
     const auto index = parse_int(name);
-    const bool device = index ? *index >= 0 && *index < present
-                              : name.starts_with("GPU-") || name.starts_with("MIG-");
-    if (!device || std::find(seen.begin(), seen.end(), name) != seen.end()) break;
+    const bool device = index ? *index >= 0 && *index < present : name.starts_with("GPU-");
+    if (!device) break;
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) return 0;
     seen.push_back(name);
   }
   return static_cast<int>(seen.size());

@@ -21,8 +21,9 @@ int visible_gpus();
 std::optional<int> cpus_in_quota(const std::filesystem::path& cgroup_root,
                                  std::string_view membership);
 
-/// How many of `present` devices CUDA_VISIBLE_DEVICES=`list` leaves: as in CUDA, the first entry
-/// that names no device (-1, a number too large, a repetition) ends the list.
+/// How many of `present` devices CUDA_VISIBLE_DEVICES=`list` leaves, as in CUDA: the first entry
+/// that names no device (-1, a number too large) ends the list, one that is there twice empties it,
+/// and of several MIG instances a process sees one. GPU-... and MIG-... are taken to be there.
 int gpus_in_list(std::string_view list, int present);
 
 }  // namespace ddprun

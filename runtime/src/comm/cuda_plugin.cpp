@@ -2,6 +2,8 @@
 // Finds the plugin; see cuda_plugin.h.
 #include "comm/cuda_plugin.h"
 
+#include <ddprun/error.h>
+
 #include <filesystem>
 
 #include <dlfcn.h>
@@ -52,5 +54,11 @@ const Loaded& loaded() {
 
 CudaPlugin* cuda_plugin() { return loaded().plugin; }
 const std::string& why_no_cuda_plugin() { return loaded().why_not; }
+
+CudaPlugin& require_cuda_plugin(const char* what) {
+  if (cuda_plugin() == nullptr)
+    throw DeviceError(fmt::format("[cuda] {}: {}", what, why_no_cuda_plugin()));
+  return *cuda_plugin();
+}
 
 }  // namespace ddprun

@@ -5,6 +5,7 @@
 
 #include <ddprun/backend.h>
 #include <ddprun/cuda.h>
+#include <ddprun/deadline.h>
 #include <ddprun/export.h>
 #include <ddprun/store.h>
 
@@ -12,6 +13,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+
+#include "base/device_kernels.h"
 
 namespace ddprun {
 
@@ -30,8 +33,9 @@ class DDPRUN_API CudaPlugin {
   CudaPlugin& operator=(const CudaPlugin&) = delete;
   virtual ~CudaPlugin() = default;
 
-  /// Empty when this process can use GPU `device`; else why not, in one line without a tag.
-  virtual std::string why_unavailable(int device) = 0;
+  /// Empty when this process can use GPU `device` in a group of `size` ranks, for which it needs
+  /// NCCL if there are several; else why not, in one line without a tag.
+  virtual std::string why_unavailable(int device, int size) = 0;
   /// 0 when there are none.
   virtual int device_count() = 0;
   /// Selects the device in the calling thread and meets the other ranks through the store (null is
@@ -43,14 +47,24 @@ class DDPRUN_API CudaPlugin {
                                                      const NcclBackendOptions& options) = 0;
 
   /// Behind the functions of ddprun/cuda.h, which have checked what they can without a GPU.
-  virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device) = 0;
+  /// Holds `bytes` at `contents`, or zeros if that is null. Blocks: until it does.
+  virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device,
+                                                const void* contents) = 0;
   virtual void fill_zero(TensorView target, Stream stream) = 0;
+  /// Blocks: until `stream` has done what is on it and the bytes are in host memory.
+  virtual void read(void* to, const void* from, std::size_t bytes, Stream stream,
+                    Deadline deadline) = 0;
+  /// `arguments` is the kernel's struct of device_kernels.h; `blocks`: how many have work.
+  virtual void launch(DeviceKernel kernel, const void* arguments, std::size_t blocks,
+                      Stream stream) = 0;
 };
 
 /// The plugin of this process: linked into it, else libddprun_cuda.so beside libddprun.so, loaded
 /// at the first call. Null when there is none; `why_no_cuda_plugin` then says why in one line.
 DDPRUN_API CudaPlugin* cuda_plugin();
 DDPRUN_API const std::string& why_no_cuda_plugin();
+/// Throws: DeviceError "[cuda] `what`: ..." when there is none.
+CudaPlugin& require_cuda_plugin(const char* what);
 
 }  // namespace ddprun
 

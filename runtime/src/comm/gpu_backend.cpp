@@ -19,20 +19,21 @@ namespace {
 
 std::string key_of(int rank) { return fmt::format("no_gpu/{}", rank); }
 
-std::string why_unavailable(const ProcessGroupOptions& options) {
+std::string why_unavailable(const ProcessGroupOptions& options, int size) {
   if (cuda_plugin() == nullptr) return why_no_cuda_plugin();
-  return cuda_plugin()->why_unavailable(options.device.value_or(0));
+  return cuda_plugin()->why_unavailable(options.device.value_or(0), size);
 }
 
-/// What two numbers per rank tell all ranks: the first rank without a GPU (size: none), and whether
-/// any has one.
+/// What two numbers per rank tell all ranks: the first rank that cannot use a GPU (size: none), and
+/// whether any sees one.
 struct Census {
   std::int64_t first_without;
-  bool any_with;
+  bool any_sees_one;
 };
 
 Census take_census(Backend& host, int rank, int size, bool available, Deadline deadline) {
-  std::array<std::int64_t, 2> smallest = {available ? size : rank, available ? 0 : 1};
+  const bool sees_one = cuda_plugin() != nullptr && cuda_plugin()->device_count() > 0;
+  std::array<std::int64_t, 2> smallest = {available ? size : rank, sees_one ? 0 : 1};
   Operation operation;  // number 0: part of the set-up
   operation.start = Deadline::Clock::now();
   operation.deadline = deadline;
@@ -46,7 +47,7 @@ GpuBackend make_gpu_backend(Store* store, Backend& host, int rank, int size,
                             const ProcessGroupOptions& options) {
   if (options.backend == "cpu") return {nullptr, "it was made with backend cpu"};
   const auto deadline = Deadline::after(options.timeout);
-  const std::string reason = why_unavailable(options);
+  const std::string reason = why_unavailable(options, size);
   if (!reason.empty() && store != nullptr) store->set(key_of(rank), reason);
   const Census census = take_census(host, rank, size, reason.empty(), deadline);
   if (census.first_without == size) {
@@ -59,7 +60,7 @@ GpuBackend make_gpu_backend(Store* store, Backend& host, int rank, int size,
   if (options.backend == "nccl")
     throw DeviceError(fmt::format("[process_group] set-up: backend nccl: {}", why_not));
   if (rank == 0)
-    log(census.any_with ? LogLevel::warning : LogLevel::info, "process_group",
+    log(census.any_sees_one ? LogLevel::warning : LogLevel::info, "process_group",
         "backend cpu for all ranks, since {}", why_not);
   return {nullptr, why_not};
 }

@@ -11,37 +11,18 @@
 #include <string_view>
 
 #include <fmt/core.h>
-#include <fmt/format.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/env.h"
+#include "comm/rank_texts.h"
 
 namespace ddprun {
 namespace {
 
 constexpr auto kFields = {&Hello::version,  &Hello::size,    &Hello::backend, &Hello::machine,
                           &Hello::hostname, &Hello::address, &Hello::cores};
-
-std::string encode(const Hello& hello) {
-  std::string text;
-  for (const auto field : kFields) text += hello.*field + '\n';
-  return text;
-}
-
-Hello decode(std::string_view text) {
-  Hello hello;
-  for (const auto field : kFields) {
-    const auto end = text.find('\n');
-    if (end == std::string_view::npos) break;  // an older version: told apart by the first field
-    hello.*field = text.substr(0, end);
-    text.remove_prefix(end + 1);
-  }
-  return hello;
-}
-
-std::string key_of(int rank) { return fmt::format("rank/{}", rank); }
 
 std::string this_machine() {
   std::string boot;
@@ -70,16 +51,6 @@ std::string allowed_cores() {
   return digits.substr(0, digits.find_last_not_of('0') + 1);
 }
 
-[[noreturn]] void name_missing(Store& store, int size, std::chrono::milliseconds timeout) {
-  std::vector<int> missing;
-  for (int r = 0; r < size; ++r)
-    if (!store.try_get(key_of(r))) missing.push_back(r);
-  throw TimeoutError(fmt::format(
-      "[process_group] set-up: rank(s) {} of {} have not arrived within {} ms; see whether they "
-      "started, or raise ProcessGroupOptions::timeout",
-      fmt::join(missing, ", "), size, timeout.count()));
-}
-
 void require_equal(std::string_view what, int rank, const std::string& theirs,
                    const std::string& first) {
   if (theirs != first)
@@ -98,20 +69,18 @@ Hello Hello::of_this_process(int size, std::string backend, std::string address)
 
 std::vector<Hello> exchange_hellos(Store& store, int rank, const Hello& own,
                                    std::chrono::milliseconds timeout, Deadline deadline) {
-  const auto text = encode(own);
-  const auto holder = store.compare_set(key_of(rank), "", text);
+  const RankTexts texts{"process_group", "rank", timeout};
+  const auto text = encode_fields(own, kFields);
+  const auto holder = store.compare_set(key_of(texts, rank), "", text);
   if (holder != text)
     throw UsageError(
         fmt::format("[process_group] set-up: rank {} has joined already, on host {}; give every "
                     "process its own RANK, and every group its own prefix of the store",
-                    rank, decode(holder).hostname));
+                    rank, decode_fields<Hello>(holder, kFields).hostname));
   std::vector<Hello> all;
   const auto hello_of = [&](int r, int size) {
-    try {
-      return decode(store.get(key_of(r), deadline));
-    } catch (const TimeoutError&) {
-      name_missing(store, size, timeout);
-    }
+    // An older version has fewer fields: it is told apart by the first.
+    return decode_fields<Hello>(text_of(texts, store, r, size, deadline), kFields);
   };
   // Everybody compares with rank 0 in rank order, and waits for as many as rank 0 says: so that all
   // ranks name the same one, also when they disagree on the size.

@@ -73,14 +73,21 @@ struct CudaApi {
   bool test_double = false;  // not CUDA: one of this project's tests
 };
 
-/// The table of this process, loaded at the first call: DDPRUN_CUDART_LIB if it is set, else what
-/// the loader finds as libcudart.so.13, .12, then where Python wheels put it.
+/// The table of this process, loaded at the first call: DDPRUN_CUDART_LIB if it is set, else a copy
+/// that is loaded already, else what the loader finds as libcudart.so.13, .12, then where Python
+/// wheels put it.
 /// Threads: any. Throws: DeviceError, the same at every call, that says what was tried and why it
-/// was refused.
+/// was refused: not found, too old, newer than the driver, no driver, a test double where none is
+/// allowed.
 const CudaApi& cuda_api();
+/// Why cuda_api() throws, in one line without a tag; empty when it does not.
+const std::string& why_no_cuda();
 
 /// Throws: DeviceError "[cuda] `what`: name (code): text" unless `error` is success. An error that
 /// the library keeps is taken from it, so that no later call reports it again.
 void require_cuda(const CudaApi& api, CudaError error, const char* what);
+
+/// "13.0" for 13000
+std::string cuda_version_text(int version);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Stochastic gradient descent; see optimizer.h.
+#include <ddprun/cuda.h>
 #include <ddprun/error.h>
 #include <ddprun/optimizer.h>
 
@@ -13,7 +14,7 @@ namespace {
 
 // PyTorch rounds lr and momentum to the parameter's type, and every operation by itself.
 template <class T>
-void update(const Parameter& parameter, std::byte* momentum, const SgdOptions& options) {
+void update_on_cpu(const Parameter& parameter, std::byte* momentum, const SgdOptions& options) {
   T* const __restrict value = static_cast<T*>(parameter.value.data);
   const T* const __restrict grad = static_cast<const T*>(parameter.grad.data);
   const T lr = static_cast<T>(options.lr);
@@ -30,6 +31,27 @@ void update(const Parameter& parameter, std::byte* momentum, const SgdOptions& o
   }
 }
 
+void update_on_gpu(const Parameter& parameter, std::byte* momentum, const SgdOptions& options,
+                   Stream stream) {
+  cuda::SgdTensors tensors{.value = parameter.value, .gradient = parameter.grad};
+  if (momentum != nullptr) {
+    tensors.momentum = parameter.value;
+    tensors.momentum.data = momentum;
+  }
+  cuda::sgd_step(tensors, options, stream);
+}
+
+bool on_gpu(const Parameter& p) { return p.value.device.type == DeviceType::cuda; }
+
+void require_gradient(const Parameter& p) {
+  if (p.grad.numel != p.value.numel || p.grad.dtype != p.value.dtype ||
+      p.grad.device != p.value.device)
+    throw UsageError(fmt::format(
+        "[optimizer] step: parameter '{}' has {} {} values but a gradient of {} {}; set its grad "
+        "on the same device, or give it to a DistributedDataParallel first",
+        p.name, p.value.numel, name_of(p.value.dtype), p.grad.numel, name_of(p.grad.dtype)));
+}
+
 }  // namespace
 
 Sgd::Sgd(std::span<Parameter> parameters, SgdOptions options)
@@ -40,13 +62,15 @@ Sgd::Sgd(std::span<Parameter> parameters, SgdOptions options)
         fmt::format("[optimizer] Sgd: momentum {} must be 0 or more", options_.momentum));
   for (const Parameter& p : parameters_) {
     const DType dtype = p.value.dtype;
-    if ((dtype != DType::f32 && dtype != DType::f64) || p.value.device.type != DeviceType::cpu)
-      throw UsageError(fmt::format(
-          "[optimizer] Sgd: parameter '{}' has dtype {} on {}; it can update f32 and f64 in CPU "
-          "memory",
-          p.name, name_of(dtype), p.value.device.type == DeviceType::cpu ? "the CPU" : "a GPU"));
+    if (dtype != DType::f32 && dtype != DType::f64)
+      throw UsageError(
+          fmt::format("[optimizer] Sgd: parameter '{}' has dtype {}; it can update f32 and f64",
+                      p.name, name_of(dtype)));
+    if (options_.momentum == 0) continue;
     // Zeroed: mu * 0 + grad is grad, which is what PyTorch starts with.
-    if (options_.momentum != 0) momentum_.emplace_back(p.value.bytes());
+    const std::size_t bytes = p.value.bytes();
+    momentum_.push_back(on_gpu(p) ? cuda::allocate(bytes, p.value.device.index)
+                                  : std::make_shared<std::byte[]>(bytes));
   }
 }
 
@@ -56,25 +80,26 @@ void Sgd::set_lr(double lr) {
   options_.lr = lr;
 }
 
-void Sgd::zero_grad() {
-  for (const Parameter& p : parameters_)
-    std::fill_n(static_cast<std::byte*>(p.grad.data), p.grad.bytes(), std::byte{0});
+void Sgd::zero_grad(Stream stream) {
+  for (const Parameter& p : parameters_) {
+    if (on_gpu(p))
+      cuda::fill_zero(p.grad, stream);
+    else
+      std::fill_n(static_cast<std::byte*>(p.grad.data), p.grad.bytes(), std::byte{0});
+  }
 }
 
-void Sgd::step() {
+void Sgd::step(Stream stream) {
+  std::ranges::for_each(parameters_, require_gradient);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
-    if (p.grad.numel != p.value.numel || p.grad.dtype != p.value.dtype)
-      throw UsageError(fmt::format(
-          "[optimizer] step: parameter '{}' has {} {} values but a gradient of {} {}; set its "
-          "grad, "
-          "or give it to a DistributedDataParallel first",
-          p.name, p.value.numel, name_of(p.value.dtype), p.grad.numel, name_of(p.grad.dtype)));
-    std::byte* const momentum = momentum_.empty() ? nullptr : momentum_[i].data();
-    if (p.value.dtype == DType::f32)
-      update<float>(p, momentum, options_);
+    std::byte* const momentum = momentum_.empty() ? nullptr : momentum_[i].get();
+    if (on_gpu(p))
+      update_on_gpu(p, momentum, options_, stream);
+    else if (p.value.dtype == DType::f32)
+      update_on_cpu<float>(p, momentum, options_);
     else
-      update<double>(p, momentum, options_);
+      update_on_cpu<double>(p, momentum, options_);
   }
 }
 

@@ -237,7 +237,7 @@ TEST_SUITE("launcher") {
     CHECK(error_of({"--nproc_per_node=gpu", "W"}) ==
           "[cli] --nproc_per_node gpu: no GPU is visible (CUDA_VISIBLE_DEVICES=)");
     CHECK(parse({"--nproc_per_node=auto", "W"}).config.nodes.nproc_per_node == usable_cpus());
-    const ScopedEnv two(Variables{{"CUDA_VISIBLE_DEVICES", "GPU-aa,MIG-bb"}});
+    const ScopedEnv two(Variables{{"CUDA_VISIBLE_DEVICES", "GPU-aa,GPU-bb"}});
     CHECK(parse({"--nproc_per_node=gpu", "W"}).config.nodes.nproc_per_node == 2);
     CHECK(parse({"--nproc_per_node=auto", "W"}).config.nodes.nproc_per_node == 2);
   }

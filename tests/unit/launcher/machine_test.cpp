@@ -71,17 +71,26 @@ TEST_SUITE("launcher") {
         .join();
   }
 
-  TEST_CASE("machine: CUDA_VISIBLE_DEVICES counts up to its first invalid entry") {
+  TEST_CASE("machine: CUDA_VISIBLE_DEVICES counts as CUDA reads it") {
     struct Case {
       const char* list;
       int count;
     };
     for (const Case& c :
          {Case{"", 0}, Case{"-1", 0}, Case{"0", 1}, Case{"2,3", 2}, Case{"3, 1", 2},
-          Case{"0,1,-1,2", 2}, Case{"0,4,1", 1}, Case{"0,0", 1}, Case{"GPU-1234abcd", 1},
-          Case{"MIG-aa,MIG-bb", 2}, Case{"none", 0}, Case{"NoDevFiles", 0}, Case{"0,,1", 1}}) {
+          Case{"0,1,-1,2", 2}, Case{"0,4,1", 1}, Case{"0,0", 0}, Case{"1,0,1", 0},
+          Case{"GPU-1234abcd", 1}, Case{"GPU-12,GPU-34", 2}, Case{"GPU-12,GPU-12", 0},
+          Case{"MIG-aa", 1}, Case{"MIG-aa,MIG-bb", 1}, Case{"MIG-GPU-12/1/0", 1}, Case{"none", 0},
+          Case{"NoDevFiles", 0}, Case{"0,,1", 1}}) {
       CAPTURE(c.list);
       CHECK(gpus_in_list(c.list, 4) == c.count);
+    }
+  }
+
+  TEST_CASE("machine: indices name no GPU where there is none") {
+    for (const char* list : {"", "0", "0,1", "all"}) {
+      CAPTURE(list);
+      CHECK(gpus_in_list(list, 0) == 0);
     }
   }
 }

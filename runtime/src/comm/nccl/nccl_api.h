@@ -84,6 +84,8 @@ struct NcclApi {
 /// writes to. Throws: DeviceError, the same at every call: not found, too old (with the version
 /// found, the one needed and the path), a test double where none is allowed.
 const NcclApi& nccl_api();
+/// Why nccl_api() throws, in one line without a tag; empty when it does not.
+const std::string& why_no_nccl();
 
 /// "2.28.9"
 std::string nccl_version_text(int version);

@@ -1,23 +1,46 @@
 // SPDX-License-Identifier: MIT
 // What the plugin offers, put together.
-#include <ddprun/error.h>
-
 #include <string_view>
 
 #include "comm/cuda_plugin.h"
+#include "comm/nccl/nccl_api.h"
+#include "comm/nccl/nccl_backend.h"
+#include "cuda/cuda_api.h"
+#include "cuda/kernels.h"
+#include "cuda/memory.h"
+#include "cuda/visible_devices.h"
 
 namespace ddprun {
 namespace {
 
 class Plugin final : public CudaPlugin {
  public:
-  std::string why_unavailable(int) override { return "the plugin is not finished"; }
-  int device_count() override { return 0; }
-  std::unique_ptr<Backend> make_nccl_backend(Store*, Backend&, const NcclBackendOptions&) override {
-    throw DeviceError("[nccl] set-up: the plugin is not finished");
+  std::string why_unavailable(int device, int size) override {
+    auto why_not = why_device_unavailable(device);
+    return why_not.empty() && size > 1 ? why_no_nccl() : why_not;
   }
-  std::shared_ptr<std::byte[]> allocate(std::size_t, int) override { return nullptr; }
-  void fill_zero(TensorView, Stream) override {}
+  int device_count() override { return visible_device_count(); }
+  std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
+                                             const NcclBackendOptions& options) override {
+    return ddprun::make_nccl_backend(store, host, options);
+  }
+  std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device,
+                                        const void* contents) override {
+    return allocate_on_device(bytes, device, contents);
+  }
+  void fill_zero(TensorView target, Stream stream) override {
+    const CudaApi& api = cuda_api();
+    require_cuda(api, api.cudaMemsetAsync(target.data, 0, target.bytes(), stream.handle),
+                 "fill_zero");
+  }
+  void read(void* to, const void* from, std::size_t bytes, Stream stream,
+            Deadline deadline) override {
+    read_from_device(to, from, bytes, stream.handle, deadline);
+  }
+  void launch(DeviceKernel kernel, const void* arguments, std::size_t blocks,
+              Stream stream) override {
+    launch_kernel(kernel, arguments, blocks, stream.handle);
+  }
 };
 
 }  // namespace

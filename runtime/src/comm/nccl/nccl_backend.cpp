@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+// Puts operations on the comm stream, in order, with the events around them; see nccl_backend.h.
+#include "comm/nccl/nccl_backend.h"
+
+#include <ddprun/error.h>
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "comm/nccl/comm_stream.h"
+#include "comm/nccl/device_memory.h"
+#include "comm/nccl/gpu_identity.h"
+#include "comm/nccl/nccl_comm.h"
+#include "comm/nccl/nccl_work.h"
+#include "comm/nccl/notices.h"
+#include "comm/nccl/reduction.h"
+#include "comm/nccl/selected_device.h"
+#include "comm/nccl/watchdog.h"
+#include "cuda/kernels.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::chrono::seconds kCleanEnd(5);
+
+/// What a rank has when it is not alone.
+struct Peers {
+  Peers(const NcclRank& self, const CommSetup& setup, std::unique_ptr<Notices> told,
+        const std::function<void()>& look_around, Deadline deadline)
+      : notices(std::move(told)),
+        comm(*self.nccl, self.cuda, setup, look_around, deadline),
+        watchdog(self, *notices, comm) {}
+
+  std::unique_ptr<Notices> notices;
+  NcclCommunicator comm;
+  Watchdog watchdog;
+};
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(NcclRank self, int size)
+      : self_(std::move(self)),
+        size_(size),
+        stream_(self_.cuda, self_.failure),
+        flag_(allocate_device_memory(self_.cuda, self_.device, sizeof(float), self_.failure)) {
+    clear(flag_.get(), sizeof(float));
+  }
+
+  void join(std::unique_ptr<Peers> peers) { peers_ = std::move(peers); }
+
+  ~NcclBackend() override {
+    if (peers_) leave();
+  }
+
+  std::string_view name() const override { return "nccl"; }
+  Device device() const override { return {DeviceType::cuda, self_.device}; }
+
+  Work all_reduce(TensorView buffer, ReduceOp op, const Operation& operation) override {
+    return run("all_reduce", operation, [&] {
+      stream_.order_after(operation.after);
+      if (peers_ && buffer.numel > 0) reduce(buffer, plan_reduction(op, buffer.dtype, size_));
+    });
+  }
+
+  Work broadcast(TensorView buffer, int root, const Operation& operation) override {
+    return run("broadcast", operation, [&] {
+      stream_.order_after(operation.after);
+      if (!peers_ || buffer.numel == 0) return;
+      peers_->comm.call("ncclBroadcast", [&](NcclComm comm) {
+        return self_.nccl->ncclBroadcast(buffer.data, buffer.data, buffer.numel,
+                                         nccl_type(buffer.dtype), root, comm, stream_.get());
+      });
+    });
+  }
+
+  // Ordered after earlier operations, which are on the same stream; not after other streams.
+  Work barrier(const Operation& operation) override {
+    const TensorView flag{flag_.get(), 1, DType::f32, device()};
+    return run("barrier", operation, [&] {
+      if (peers_) reduce(flag, {kNcclSum});
+    });
+  }
+
+  Work allocate(std::size_t bytes, std::shared_ptr<std::byte[]>& memory,
+                const Operation& operation) override {
+    return run("allocate", operation, [&] {
+      memory = allocate_device_memory(self_.cuda, self_.device, bytes, self_.failure);
+      clear(memory.get(), bytes);
+    });
+  }
+
+  void order_after(Stream stream) override {
+    const SelectedDevice selected(self_.cuda, self_.device);
+    stream_.order_after(stream);
+  }
+
+  void abort(std::string_view reason) override {
+    fail({FailureKind::aborted, self_.rank,
+          fmt::format("[nccl] rank {} aborted the group: {}", self_.rank, reason)});
+  }
+
+  void* native_comm() const override { return peers_ ? peers_->comm.handle() : nullptr; }
+
+ private:
+  /// The Work of what `enqueue` puts on the stream. A failure is the group's.
+  template <class F>
+  Work run(const char* name, const Operation& operation, F enqueue) {
+    auto work = std::make_shared<NcclWorkState>(self_.cuda, Position{operation.sequence, name},
+                                                operation, self_.failure);
+    if (self_.failure->known()) return Work(std::move(work));
+    try {
+      const SelectedDevice selected(self_.cuda, self_.device);
+      if (peers_) peers_->watchdog.watch(work);
+      enqueue();
+      work->enqueued(stream_.record());
+    } catch (const std::exception& error) {
+      fail({FailureKind::failed, self_.rank,
+            fmt::format("[nccl] {} #{}: rank {}: {}", name, operation.sequence, self_.rank,
+                        error.what())});
+    }
+    return Work(std::move(work));
+  }
+
+  void reduce(TensorView buffer, const Reduction& reduction) {
+    const auto all_reduce = [&](NcclRedOp op) {
+      peers_->comm.call("ncclAllReduce", [&](NcclComm comm) {
+        return self_.nccl->ncclAllReduce(buffer.data, buffer.data, buffer.numel,
+                                         nccl_type(buffer.dtype), op, comm, stream_.get());
+      });
+    };
+    if (reduction.halvings == 0)
+      all_reduce(reduction.op);
+    else
+      with_premultiplied_sum(reduction.halvings, all_reduce);
+    if (reduction.factor != 1) scale(buffer, reduction.factor, stream_.get());
+  }
+
+  template <class F>
+  void with_premultiplied_sum(int halvings, F use) {
+    NcclRedOp op = kNcclSum;
+    peers_->comm.call("ncclRedOpCreatePreMulSum", [&](NcclComm comm) {
+      std::uint16_t scalar = half_power(halvings);
+      return self_.nccl->ncclRedOpCreatePreMulSum(&op, &scalar, kNcclFloat16,
+                                                  kNcclScalarHostImmediate, comm);
+    });
+    use(op);
+    peers_->comm.call("ncclRedOpDestroy",
+                      [&](NcclComm comm) { return self_.nccl->ncclRedOpDestroy(op, comm); });
+  }
+
+  void clear(void* memory, std::size_t bytes) {
+    require_cuda(self_.cuda, self_.cuda.cudaMemsetAsync(memory, 0, bytes, stream_.get()),
+                 "cudaMemsetAsync");
+  }
+
+  void fail(const Failure& failure) {
+    if (peers_) return peers_->watchdog.fail(failure);
+    self_.failure->record(failure);
+    self_.host.abort(failure.text);
+  }
+
+  void leave() noexcept;
+
+  NcclRank self_;
+  int size_;
+  int exceptions_ = std::uncaught_exceptions();
+  CommStream stream_;
+  std::shared_ptr<std::byte[]> flag_;  // one f32 for barriers
+  std::unique_ptr<Peers> peers_;       // null when alone
+};
+
+// An operation that is under way is seen through, unless an exception destroys the group: then
+// nobody knows whether the others make it too.
+void NcclBackend::leave() noexcept try {
+  const bool unwinding = std::uncaught_exceptions() > exceptions_;
+  Watchdog& watchdog = peers_->watchdog;
+  if (unwinding && !watchdog.idle() && !self_.failure->known())
+    fail({FailureKind::left, self_.rank,
+          fmt::format("[nccl] rank {} has left the group with operations under way: group "
+                      "destroyed by an exception",
+                      self_.rank)});
+  if (!self_.failure->known()) peers_->notices->leave(watchdog.last_begun());
+  watchdog.drain();
+  const bool failed = self_.failure->known() || peers_->notices->read().failure;
+  if (failed || unwinding) return;  // the communicator is aborted
+  if (!peers_->comm.close(Deadline::after(kCleanEnd)))
+    log(LogLevel::warning, "nccl", "rank {}: the communicator could not be closed within {} s",
+        self_.rank, kCleanEnd.count());
+} catch (const std::exception& error) {
+  log(LogLevel::warning, "nccl", "rank {}: leaving the group: {}", self_.rank, error.what());
+}
+
+std::unique_ptr<Peers> meet_peers(Store& store, const NcclRank& self,
+                                  const NcclBackendOptions& options, Deadline deadline) {
+  auto notices = std::make_unique<Notices>(store, self.rank, options.size);
+  const auto look_around = [&self, told = notices.get()] {
+    const auto error = self.host.peer_failure();
+    if (error == nullptr) return;
+    if (const auto failure = told->read().failure) self.failure->record(*failure);
+    if (self.failure->known()) self.failure->raise();
+    std::rethrow_exception(error);
+  };
+  const CommSetup setup{store, self.rank, options.size, self.device, options.timeout};
+  Notices& told = *notices;
+  try {
+    return std::make_unique<Peers>(self, setup, std::move(notices), look_around, deadline);
+  } catch (const TimeoutError&) {
+    throw;  // the others notice it themselves, at the same time
+  } catch (const DeviceError& error) {
+    self.failure->record(told.agree({FailureKind::failed, self.rank, error.what()}));
+    self.host.abort(error.what());
+    self.failure->raise();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
+                                           const NcclBackendOptions& options) {
+  const auto deadline = Deadline::after(options.timeout);
+  const CudaApi& cuda = cuda_api();
+  const bool alone = options.size == 1;
+  const NcclRank self{cuda,           alone ? nullptr : &nccl_api(),
+                      host,           options.rank,
+                      options.device, std::make_shared<GroupFailure>(options.rank)};
+  if (!alone)
+    check_identities(*store, options.rank, options.size,
+                     GpuIdentity::of_this_process(options.device), options.timeout, deadline);
+  require_cuda(cuda, cuda.cudaSetDevice(options.device), "cudaSetDevice");
+  auto backend = std::make_unique<NcclBackend>(self, options.size);
+  if (!alone) backend->join(meet_peers(*store, self, options, deadline));
+  return backend;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// Fills the table of the CUDA runtime; see cuda_api.h.
+#include "cuda/cuda_api.h"
+
+#include <ddprun/error.h>
+
+#include <vector>
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include "cuda/shared_library.h"
+
+namespace ddprun {
+namespace {
+
+constexpr int kRuntimeFloor = 12000;  // of the calls and their signatures
+
+const LibrarySearch& where_to_look() {
+  static const LibrarySearch search = {
+      "DDPRUN_CUDART_LIB",
+      {"libcudart.so.13", "libcudart.so.12"},
+      {"nvidia/cu13/lib/libcudart.so.13", "nvidia/cuda_runtime/lib/libcudart.so.12"}};
+  return search;
+}
+
+void find_functions(const SharedLibrary& library, CudaApi& api) {
+  std::vector<std::string> missing;
+  const auto require = [&](const char* name, auto& slot) { library.find(name, slot, missing); };
+  require("cudaDriverGetVersion", api.cudaDriverGetVersion);
+  require("cudaGetDeviceCount", api.cudaGetDeviceCount);
+  require("cudaSetDevice", api.cudaSetDevice);
+  require("cudaGetDevice", api.cudaGetDevice);
+  require("cudaDeviceGetAttribute", api.cudaDeviceGetAttribute);
+  require("cudaDeviceGetPCIBusId", api.cudaDeviceGetPCIBusId);
+  require("cudaGetLastError", api.cudaGetLastError);
+  require("cudaGetErrorName", api.cudaGetErrorName);
+  require("cudaGetErrorString", api.cudaGetErrorString);
+  require("cudaMalloc", api.cudaMalloc);
+  require("cudaFree", api.cudaFree);
+  require("cudaMemcpyAsync", api.cudaMemcpyAsync);
+  require("cudaMemsetAsync", api.cudaMemsetAsync);
+  require("cudaDeviceGetStreamPriorityRange", api.cudaDeviceGetStreamPriorityRange);
+  require("cudaStreamCreateWithPriority", api.cudaStreamCreateWithPriority);
+  require("cudaStreamDestroy", api.cudaStreamDestroy);
+  require("cudaStreamQuery", api.cudaStreamQuery);
+  require("cudaStreamWaitEvent", api.cudaStreamWaitEvent);
+  require("cudaEventCreateWithFlags", api.cudaEventCreateWithFlags);
+  require("cudaEventDestroy", api.cudaEventDestroy);
+  require("cudaEventRecord", api.cudaEventRecord);
+  require("cudaEventQuery", api.cudaEventQuery);
+  require("cudaThreadExchangeStreamCaptureMode", api.cudaThreadExchangeStreamCaptureMode);
+  require("cudaLaunchKernel", api.cudaLaunchKernel);
+  library.find("cudaLibraryLoadData", api.cudaLibraryLoadData);
+  library.find("cudaLibraryGetKernel", api.cudaLibraryGetKernel);
+  if (!missing.empty())
+    throw DeviceError(fmt::format("{} lacks {}; is it NVIDIA's?", library.description(),
+                                  fmt::join(missing, ", ")));
+}
+
+/// One driver serves all runtimes of its major version and of older ones.
+void require_driver(const CudaApi& api, int runtime) {
+  int driver = 0;
+  require_cuda(api, api.cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  if (driver == 0)
+    throw DeviceError(
+        fmt::format("no NVIDIA driver (the CUDA runtime {} at {} is "
+                    "there)",
+                    cuda_version_text(runtime), api.path));
+  if (driver / 1000 < runtime / 1000)
+    throw DeviceError(fmt::format(
+        "the NVIDIA driver supports CUDA {}, but the CUDA runtime at {} is {}; "
+        "install a newer driver, or set DDPRUN_CUDART_LIB to a libcudart.so.{}",
+        cuda_version_text(driver), api.path, cuda_version_text(runtime), driver / 1000));
+}
+
+CudaApi load() {
+  const SharedLibrary library = SharedLibrary::open(where_to_look());
+  CudaApi api;
+  api.path = library.path();
+  api.test_double = library.test_double();
+  // The version first: else a library that is too old is said to lack something.
+  library.find("cudaRuntimeGetVersion", api.cudaRuntimeGetVersion);
+  int version = 0;
+  if (api.cudaRuntimeGetVersion == nullptr || api.cudaRuntimeGetVersion(&version) != kCudaSuccess)
+    throw DeviceError(
+        fmt::format("{} does not tell its version; is it NVIDIA's?", library.description()));
+  if (version < kRuntimeFloor)
+    throw DeviceError(fmt::format(
+        "found the CUDA runtime {} at {}, needed {} or newer; set "
+        "DDPRUN_CUDART_LIB to a newer libcudart.so",
+        cuda_version_text(version), library.description(), cuda_version_text(kRuntimeFloor)));
+  find_functions(library, api);
+  require_driver(api, version);
+  return api;
+}
+
+struct Loaded {
+  CudaApi api;
+  std::string why_not;
+};
+
+const Loaded& loaded() {
+  static const Loaded once = []() -> Loaded {
+    try {
+      return {load(), {}};
+    } catch (const DeviceError& error) {
+      return {{}, error.what()};
+    }
+  }();
+  return once;
+}
+
+}  // namespace
+
+const CudaApi& cuda_api() {
+  if (!why_no_cuda().empty()) throw DeviceError("[cuda] loading: " + why_no_cuda());
+  return loaded().api;
+}
+
+const std::string& why_no_cuda() { return loaded().why_not; }
+
+void require_cuda(const CudaApi& api, CudaError error, const char* what) {
+  if (error == kCudaSuccess) return;
+  api.cudaGetLastError();
+  throw DeviceError(fmt::format("[cuda] {}: {} ({}): {}", what, api.cudaGetErrorName(error), error,
+                                api.cudaGetErrorString(error)));
+}
+
+std::string cuda_version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace ddprun

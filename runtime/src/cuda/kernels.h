@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Launches the kernels that the plugin carries as data; nothing here waits for the device.
+//
+// Threads: any; the calling thread's device must be that of the memory.
+// Throws:  DeviceError when CUDA refuses, or is too old to load kernels from data.
+#pragma once
+
+#include <ddprun/tensor_view.h>
+
+#include <cstddef>
+
+#include "base/device_kernels.h"
+#include "cuda/cuda_api.h"
+
+namespace ddprun {
+
+/// `arguments` is the kernel's struct of device_kernels.h. `blocks`: how many have work; kernels
+/// loop, so that never more run than the device holds at once.
+void launch_kernel(DeviceKernel kernel, const void* arguments, std::size_t blocks,
+                   CudaStream stream);
+
+/// Multiplies every element; f32, f64, f16 and bf16, the last two in f32 and rounded once.
+/// Cost: 2 * size_of(dtype) bytes per element.
+void scale(TensorView target, double factor, CudaStream stream);
+
+}  // namespace ddprun

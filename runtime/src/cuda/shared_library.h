@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Opens a vendor's library when it is first needed, and tells which file that turned out to be:
+// several copies may be at hand, and most trouble with loading is that it was another one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+
+namespace ddprun {
+
+/// Where to look for a library.
+struct LibrarySearch {
+  const char* variable;                  // its value is the only candidate, unless it is empty
+  std::vector<std::string> names;        // as the loader knows them, best first
+  std::vector<std::string> wheel_paths;  // below a folder of Python packages, best first
+};
+
+/// Never closed: threads and streams of CUDA live as long as the process.
+class SharedLibrary {
+ public:
+  /// The first of: a copy that the process has, what the loader finds, what Python packages
+  /// brought.
+  /// Throws: DeviceError, its text without a tag: every candidate and why it cannot be loaded; a
+  ///         test double while DDPRUN_ALLOW_TEST_DOUBLES is not 1.
+  static SharedLibrary open(const LibrarySearch& search);
+
+  const std::string& path() const { return path_; }
+  /// By the program or another library, which thereby chose the copy.
+  bool loaded_before() const { return loaded_before_; }
+  bool test_double() const { return test_double_; }
+  /// "PATH", or "PATH (loaded already by the program)".
+  std::string description() const;
+
+  /// Null when there is none of this name.
+  template <class Function>
+  void find(const char* name, Function*& slot) const {
+    slot = reinterpret_cast<Function*>(::dlsym(handle_, name));
+  }
+  /// The same, and the name of what is missing is added to `missing`.
+  template <class Function>
+  void find(const char* name, Function*& slot, std::vector<std::string>& missing) const {
+    find(name, slot);
+    if (slot == nullptr) missing.emplace_back(name);
+  }
+
+ private:
+  SharedLibrary(void* handle, bool loaded_before);
+  static SharedLibrary open_first(const LibrarySearch& search);
+
+  void* handle_;
+  bool loaded_before_;
+  bool test_double_;
+  std::string path_;
+};
+
+}  // namespace ddprun
