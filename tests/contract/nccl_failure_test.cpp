@@ -363,4 +363,49 @@ TEST_SUITE("contract") {
     CHECK_MESSAGE(failure.rank == 0, failure.text);
     CHECK_MESSAGE(contains(failure.text, "has left the group"), failure.text);
   }
+
+  TEST_CASE("NcclBackend: an abort that hangs delays neither the failure nor the end for long") {
+    auto ranks = gpu_ranks(3, kPatience,
+                           {{"FAKE_NCCL_FAULTS",
+                             "rank=1,call=ncclAllReduce,nth=3,do=async:3;"
+                             "rank=*,call=ncclCommAbort,nth=*,do=abort_hang"}},
+                           [](ProcessGroup& group, const Voice& voice) {
+                             Buffer buffer(group);
+                             voice.say(failure_of([&] {
+                                         for (;;) reduce(group, buffer);
+                                       }).line());
+                           });
+    const auto started = now_us();
+    check_culprit(ranks, 3, 1, "DeviceError", "asynchronous error");
+    CHECK(now_us() - started < kPromisedUs);
+    for (int r = 0; r < 3; ++r) {
+      CHECK(ranks.hear(r, Deadline::after(kPatience)).empty());
+      CHECK(ranks.wait(r) == 0);
+    }
+  }
+
+  TEST_CASE("NcclBackend: calls that answer in progress are seen through") {
+    auto ranks = gpu_ranks(
+        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=*,call=ncclAllReduce,nth=*,do=inprogress:5"}},
+        [](ProcessGroup& group, const Voice& voice) {
+          Buffer buffer(group);
+          for (int i = 0; i < 5; ++i) reduce(group, buffer);
+          voice.say("done");
+        });
+    for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
+  }
+
+  TEST_CASE("NcclBackend: a set-up that blocks works, and has a deadline") {
+    const Faults blocking = {{"NCCL_COMM_BLOCKING", "1"}};
+    auto good = gpu_ranks(2, kPatience, blocking, [](ProcessGroup& group, const Voice& voice) {
+      Buffer buffer(group);
+      reduce(group, buffer);
+      voice.say("done");
+    });
+    for (int r = 0; r < 2; ++r) CHECK(good.hear(r, Deadline::after(kPatience)) == "done");
+    Faults never = blocking;
+    never["FAKE_NCCL_FAULTS"] = "rank=1,call=ncclCommInitRank,do=never";
+    auto late = gpu_ranks(2, kShort, never, reduce_for_ever);
+    for (int r = 0; r < 2; ++r) CHECK(failure_from(late, r).type == "TimeoutError");
+  }
 }

@@ -179,11 +179,11 @@ class NcclBackend final : public Backend {
 void NcclBackend::leave() noexcept try {
   const bool unwinding = std::uncaught_exceptions() > exceptions_;
   Watchdog& watchdog = peers_->watchdog;
-  if (unwinding && !watchdog.idle() && !self_.failure->known())
-    fail({FailureKind::left, self_.rank,
-          fmt::format("[nccl] rank {} has left the group with operations under way: group "
-                      "destroyed by an exception",
-                      self_.rank)});
+  if (unwinding)
+    watchdog.give_up({FailureKind::left, self_.rank,
+                      fmt::format("[nccl] rank {} has left the group with operations under way: "
+                                  "group destroyed by an exception",
+                                  self_.rank)});
   if (!self_.failure->known()) peers_->notices->leave(watchdog.last_begun());
   watchdog.drain();
   const bool failed = self_.failure->known() || peers_->notices->read().failure;
