@@ -19,7 +19,7 @@ namespace {
 constexpr int kInvalidValue = 1, kIllegalState = 401, kNotPermitted = 800,
               kCaptureUnsupported = 900, kCaptureInvalidated = 901, kCaptureUnjoined = 904,
               kCapturedEvent = 907;
-constexpr int kGlobal = 0, kThreadLocal = 1;  // capture modes
+constexpr int kGlobal = 0, kThreadLocal = 1, kRelaxed = 2;  // capture modes
 constexpr int kHostToDevice = 1;
 
 using Graph = void*;
@@ -121,7 +121,7 @@ void capture(Report& report) {
   Graph graph = nullptr;
   {
     const Event fork;
-    more.begin(origin.handle(), kThreadLocal);
+    more.begin(origin.handle(), kRelaxed);
     api.cudaEventRecord(fork, origin.handle());
     expect(report, "cudaEventQuery of an event recorded in a capture", api.cudaEventQuery(fork),
            kCapturedEvent);
