@@ -4,12 +4,16 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <exception>
+#include <map>
+#include <optional>
+#include <thread>
 
 #include <doctest/doctest.h>
 
 #include "comm/nccl/nccl_api.h"
 #include "support/gpu_ranks.h"
+#include "support/scoped_env.h"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -155,5 +159,204 @@ TEST_SUITE("contract") {
         CHECK(arrived.load() == n);
       });
     }
+  }
+
+  TEST_CASE("NcclBackend: an operation runs after what its stream has, and the stream after it") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream stream;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      for (int step = 0; step < 20; ++step) {
+        const std::vector<float> values(kNumel, static_cast<float>(group.rank() + step));
+        std::vector<float> result(kNumel);
+        stream.write(data.view().data, values.data(), data.bytes());
+        group.all_reduce(data.view(), ReduceOp::sum, stream.get());
+        stream.read(result.data(), data.view().data, data.bytes());
+        stream.finish();
+        CHECK(result == std::vector<float>(kNumel, static_cast<float>(2 * step + 1)));
+      }
+    });
+  }
+
+  TEST_CASE("NcclBackend: buckets are reduced while others are computed and used") {
+    constexpr int kBuckets = 4;
+    run_gpu_group(4, [](ProcessGroup& group) {
+      GpuStream backward, update;
+      const auto arena = group.allocate(kBuckets * kNumel * sizeof(float), group.device());
+      const auto bucket = [&](std::size_t b) {
+        return TensorView{arena.get() + b * kNumel * sizeof(float), kNumel, DType::f32,
+                          group.device()};
+      };
+      for (int step = 0; step < 10; ++step) {
+        const std::vector<float> gradient(kNumel, static_cast<float>(group.rank() * step));
+        std::vector<Work> works;
+        std::vector<std::vector<float>> used(kBuckets, std::vector<float>(kNumel));
+        for (std::size_t b = 0; b < kBuckets; ++b) {
+          backward.write(bucket(b).data, gradient.data(), bucket(b).bytes());
+          works.push_back(group.all_reduce(bucket(b), ReduceOp::avg, backward.get(), true));
+        }
+        for (std::size_t b = 0; b < kBuckets; ++b) {
+          works[b].wait_on(update.get());
+          update.read(used[b].data(), bucket(b).data, bucket(b).bytes());
+        }
+        update.finish();
+        for (const auto& values : used)
+          CHECK(values == std::vector<float>(kNumel, 1.5f * static_cast<float>(step)));
+      }
+    });
+  }
+
+  TEST_CASE("NcclBackend: a Work is its own operation, whatever is called after it") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream producer, consumer, idle;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      for (int step = 0; step < 10; ++step) {
+        const auto values = inputs<float>(group.rank());
+        std::vector<float> result(kNumel);
+        producer.write(data.view().data, values.data(), data.bytes());
+        const Work work = group.all_reduce(data.view(), ReduceOp::sum, producer.get(), true);
+        group.order_after(idle.get());  // uses an event too
+        work.wait_on(consumer.get());
+        consumer.read(result.data(), data.view().data, data.bytes());
+        consumer.finish();
+        CHECK_EQ(wrong(result, ReduceOp::sum, 2), 0);
+      }
+    });
+  }
+
+  TEST_CASE("NcclBackend: wait returns when the result is in memory") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream stream, other;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      const auto values = inputs<float>(group.rank());
+      stream.write(data.view().data, values.data(), data.bytes());
+      const Work work = group.all_reduce(data.view(), ReduceOp::sum, stream.get(), true);
+      work.wait();
+      CHECK(work.done());
+      CHECK_EQ(wrong(data.values(other), ReduceOp::sum, 2), 0);
+    });
+  }
+
+  TEST_CASE("NcclBackend: order_after orders later operations after a further stream") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream first, second, consumer;
+      const GpuArray<float> data(2 * kNumel, DType::f32, group.device());
+      for (int step = 0; step < 10; ++step) {
+        const std::vector<float> half(kNumel, static_cast<float>(step));
+        std::vector<float> result(2 * kNumel);
+        first.write(data.view().data, half.data(), data.bytes() / 2);
+        second.write(static_cast<float*>(data.view().data) + kNumel, half.data(), data.bytes() / 2);
+        group.order_after(second.get());
+        group.all_reduce(data.view(), ReduceOp::sum, first.get(), true).wait_on(consumer.get());
+        consumer.read(result.data(), data.view().data, data.bytes());
+        consumer.finish();
+        CHECK(result == std::vector<float>(2 * kNumel, static_cast<float>(2 * step)));
+      }
+    });
+  }
+
+  TEST_CASE("NcclBackend: allocate gives zeroed memory that outlives the group") {
+    for (const int n : {1, 2, 4})
+      run_ranks(n, [store = make_hash_store(), n](int rank) {
+        std::shared_ptr<std::byte[]> memory;
+        {
+          ProcessGroup group(store, rank, n, on_gpu(rank));
+          for (int round = 0; round < 5; ++round) {
+            GpuStream stream;
+            memory = group.allocate(kNumel * sizeof(float), group.device());
+            std::vector<float> values(kNumel, 1);
+            stream.read(values.data(), memory.get(), kNumel * sizeof(float));
+            const std::vector<float> ones(kNumel, 1);
+            stream.write(memory.get(), ones.data(), kNumel * sizeof(float));
+            stream.finish();
+            CHECK(values == std::vector<float>(kNumel, 0));
+          }
+        }
+        GpuStream stream;
+        std::vector<float> values(kNumel);
+        stream.read(values.data(), memory.get(), kNumel * sizeof(float));
+        stream.finish();
+        CHECK(values == std::vector<float>(kNumel, 1));
+      });
+  }
+
+  TEST_CASE("NcclBackend: no elements keep the order of streams") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream producer, consumer;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      const TensorView nothing{nullptr, 0, DType::f32, group.device()};
+      const auto values = inputs<float>(group.rank());
+      std::vector<float> result(kNumel);
+      producer.write(data.view().data, values.data(), data.bytes());
+      const Work work = group.all_reduce(nothing, ReduceOp::sum, producer.get(), true);
+      group.broadcast(nothing, 0, producer.get());
+      work.wait_on(consumer.get());
+      consumer.read(result.data(), data.view().data, data.bytes());
+      consumer.finish();
+      CHECK(result == values);
+    });
+  }
+
+  TEST_CASE("NcclBackend: one rank needs no NCCL and keeps the order of streams") {
+    const std::map<std::string, std::optional<std::string>> nowhere = {
+        {"DDPRUN_NCCL_LIB", "/nonexistent/libnccl.so.2"}};
+    const ScopedEnv no_nccl(nowhere);
+    run_gpu_group(1, [](ProcessGroup& group) {
+      GpuStream producer, consumer;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      const auto values = inputs<float>(0);
+      std::vector<float> result(kNumel);
+      producer.write(data.view().data, values.data(), data.bytes());
+      const Work work = group.all_reduce(data.view(), ReduceOp::avg, producer.get(), true);
+      work.wait_on(consumer.get());
+      consumer.read(result.data(), data.view().data, data.bytes());
+      consumer.finish();
+      CHECK(result == values);
+      group.broadcast(data.view(), 0, producer.get());
+      group.barrier();
+      CHECK(work.done());
+      CHECK(group.native_comm() == nullptr);
+      CHECK(group.backend() == "nccl");
+    });
+  }
+
+  TEST_CASE("NcclBackend: native_comm is NCCL's communicator") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      CHECK(group.native_comm() != nullptr);
+      NcclResult state = kNcclInternalError;
+      CHECK_EQ(nccl_api().ncclCommGetAsyncError(group.native_comm(), &state), kNcclSuccess);
+      CHECK_EQ(state, kNcclSuccess);
+      group.barrier();
+    });
+  }
+
+  TEST_CASE("NcclBackend: operations come from any thread, whatever its device is") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      std::exception_ptr error;
+      std::thread([&] {
+        try {
+          GpuStream stream;  // of device 0
+          const GpuArray<float> data(kNumel, DType::f32, group.device());
+          data.fill(stream, inputs<float>(group.rank()));
+          group.all_reduce(data.view(), ReduceOp::sum, stream.get());
+          CHECK_EQ(wrong(data.values(stream), ReduceOp::sum, 2), 0);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      }).join();
+      if (error) std::rethrow_exception(error);
+    });
+  }
+
+  TEST_CASE("NcclBackend: its operations and those on CPU memory share one order") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream stream;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      data.fill(stream, inputs<float>(group.rank()));
+      for (int i = 0; i < 5; ++i) {
+        const Work work = group.all_reduce(data.view(), ReduceOp::avg, stream.get(), true);
+        CHECK(group.mean(group.rank()) == 0.5);
+        work.wait();
+      }
+    });
   }
 }

@@ -4,7 +4,7 @@
 extern "C" {
 #pragma GCC visibility push(default)
 
-extern const int ddprun_test_double = 1;
+int ddprun_test_double() { return 1; }
 
 int ncclGetVersion(int* version) {
   *version = STUB_VERSION;

@@ -51,13 +51,16 @@ Failure failure_of(const std::function<void()>& fn) {
     return {"RemoteError", e.rank(), now_us(), e.what()};
   } catch (const TimeoutError& e) {
     return {"TimeoutError", -1, now_us(), e.what()};
+  } catch (const DeviceError& e) {
+    return {"DeviceError", -1, now_us(), e.what()};
   } catch (const std::exception& e) {
     return {"Error", -1, now_us(), e.what()};
   }
 }
 
 RankProcesses::RankProcesses(int n, std::chrono::milliseconds timeout, const Fn& fn,
-                             const std::function<void(int rank)>& prepare)
+                             const std::function<void(int rank)>& prepare,
+                             const std::string& backend)
     : children_(static_cast<std::size_t>(n)) {
   UniqueFd listener = listen_tcp("127.0.0.1", 0);
   const auto port = local_port(listener.get());
@@ -79,7 +82,7 @@ RankProcesses::RankProcesses(int n, std::chrono::milliseconds timeout, const Fn&
       prepare(rank);
       ProcessGroup group(
           connect_tcp_store({.host = "127.0.0.1", .port = port}, Deadline::after(timeout)), rank, n,
-          {.timeout = timeout});
+          {.backend = backend, .timeout = timeout, .device = rank});
       fn(group, voice);
     });
     if (failure.type != "none") voice.say(failure.line());

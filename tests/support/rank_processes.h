@@ -50,10 +50,12 @@ class RankProcesses {
   using Fn = std::function<void(ProcessGroup&, const Voice&)>;
 
   /// Every rank joins a group of n and runs fn; what fn throws is its last line.
-  /// `prepare` runs in every rank before it joins.
+  /// `prepare` runs in every rank before it joins. With backend nccl a rank has the GPU of its
+  /// number.
   RankProcesses(
       int n, std::chrono::milliseconds timeout, const Fn& fn,
-      const std::function<void(int rank)>& prepare = [](int) {});
+      const std::function<void(int rank)>& prepare = [](int) {},
+      const std::string& backend = "auto");
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
   /// Kills who is left.
