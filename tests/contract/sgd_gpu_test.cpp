@@ -4,6 +4,7 @@
 #include <ddprun/error.h>
 #include <ddprun/optimizer.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -54,7 +55,7 @@ TEST_SUITE("train") {
       std::array on_gpu = {Parameter{"w", {kNumel}, gpu_value.view(), gpu_grad.view()}};
       Sgd gpu(on_gpu, {.lr = 0.1, .momentum = momentum});
       for (int step = 0; step < 3; ++step) {
-        grad = numbers<T>(step);
+        std::ranges::copy(numbers<T>(step), grad.begin());
         stream.write(gpu_grad.view().data, grad.data(), gpu_grad.bytes());
         gpu.step(stream.get());
         cpu.step();
