@@ -27,6 +27,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kSlice(50);
 constexpr std::chrono::milliseconds kRetry(2);  // after the kernel has refused a descriptor
+// A rank that has left because of another may be seen to have left before that one.
+constexpr std::chrono::milliseconds kCulpritIsSeen(1000);
 constexpr std::size_t kTokenBytes = 32;
 
 // First on every connection, from the higher rank.
@@ -210,7 +212,8 @@ std::vector<pid_t> PeerMesh::pids() const {
 // next time is received too: on its way it would keep out what is waited for.
 //
 // Who leaves because another one left has handed its memory to all others before that: the rank to
-// blame is one that left without.
+// blame is one that left without. It closes one socket after the other, so that it may be seen
+// last.
 std::vector<std::shared_ptr<Segment>> PeerMesh::share(const std::shared_ptr<Segment>& own, int fd,
                                                       std::size_t bytes,
                                                       const std::function<void()>& look,
@@ -221,9 +224,11 @@ std::vector<std::shared_ptr<Segment>> PeerMesh::share(const std::shared_ptr<Segm
   all[self] = own;
   std::vector<bool> sent(size);
   sent[self] = true;
+  int gone = -1;  // a rank that has closed its socket, which takes nothing
+  Deadline blame_gone_at = Deadline::never();
   for (;;) {
     int refused = 0;
-    int left = -1;  // a rank that has closed its socket
+    int left = -1;  // one that has closed it and handed over nothing
     const auto receive = [&](std::size_t from) {
       drain(static_cast<int>(from));
       if (all[from]) return;
@@ -236,18 +241,18 @@ std::vector<std::shared_ptr<Segment>> PeerMesh::share(const std::shared_ptr<Segm
         const int error = try_send(static_cast<int>(to), own, fd, bytes);
         const bool closed = error == EPIPE || error == ECONNRESET;
         if (!closed) refused = error;
-        if (closed && left < 0) left = static_cast<int>(to);
+        if (closed && gone < 0) {
+          gone = static_cast<int>(to);
+          blame_gone_at = Deadline::after(kCulpritIsSeen);
+        }
         sent[to] = refused == 0;
       }
       receive((self + size - i) % size);
     }
-    if (left >= 0) {
-      for (std::size_t r = 0; r < size; ++r)
-        if (r != self) receive(r);
-      throw_left(left, look);
-    }
+    if (left >= 0) throw_left(left, look);
     const bool complete = std::find(all.begin(), all.end(), nullptr) == all.end();
     if (complete && refused == 0) return all;
+    if (blame_gone_at.expired()) throw_left(gone, look);
     look();
     if (deadline.expired()) throw_late(all, refused);
     // Nothing tells that others have received: looked for again soon.
