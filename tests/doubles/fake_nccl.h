@@ -39,7 +39,7 @@ using ddprun::NcclUniqueId;
 #pragma GCC visibility push(default)
 extern "C" {
 
-extern const int ddprun_test_double;  // that it is one
+int ddprun_test_double();  // that it is one; a function, as several doubles in a process have it
 
 NcclResult ncclGetVersion(int* version);
 NcclResult ncclGetUniqueId(NcclUniqueId* id);
