@@ -13,8 +13,6 @@
 #include "doubles/environment.h"
 #include "doubles/fake_cudart_state.h"
 
-extern "C" const int ddprun_test_double = 1;
-
 namespace ddprun::doubles {
 namespace {
 
@@ -163,6 +161,8 @@ void set_in_host_function(bool inside) { in_host_function = inside; }
 }  // namespace ddprun::doubles
 
 using namespace ddprun::doubles;
+
+int ddprun_test_double() { return 1; }
 
 void double_cuda_suspend_faults(bool suspended) { faults_suspended = suspended; }
 
