@@ -205,16 +205,20 @@ std::unique_ptr<Peers> meet_peers(Store& store, const NcclRank& self,
     if (self.failure->known()) self.failure->raise();
     std::rethrow_exception(error);
   };
+  const auto give_up = [&](const Failure& own) {
+    self.failure->record(notices.agree(own));
+    self.host.abort(own.text);
+    self.failure->raise();
+  };
   const CommSetup setup{store, self.rank, options.size, self.device, options.timeout};
   try {
     return std::make_unique<Peers>(self, setup, look_around, deadline);
-  } catch (const TimeoutError&) {
-    throw;  // the others notice it themselves, at the same time
+  } catch (const TimeoutError& error) {
+    give_up({FailureKind::silent, self.rank, error.what()});
   } catch (const DeviceError& error) {
-    self.failure->record(notices.agree({FailureKind::failed, self.rank, error.what()}));
-    self.host.abort(error.what());
-    self.failure->raise();
+    give_up({FailureKind::failed, self.rank, error.what()});
   }
+  return nullptr;  // not reached
 }
 
 }  // namespace
