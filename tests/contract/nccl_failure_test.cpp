@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What every rank sees when one of them fails in an operation on GPU memory. Ranks are processes
 // over the doubles of CUDA and NCCL, which are told what to do wrong.
+#include <ddprun/cuda.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -39,9 +41,10 @@ RankProcesses gpu_ranks(int n, milliseconds timeout, const Faults& faults,
 }
 
 /// Memory and a stream of a rank.
+/// Not by group.allocate(), which another rank's failure may reach.
 struct Buffer {
-  explicit Buffer(ProcessGroup& group)
-      : memory(group.allocate(kNumel * sizeof(float), group.device())),
+  explicit Buffer(const ProcessGroup& group)
+      : memory(cuda::allocate(kNumel * sizeof(float), group.device().index)),
         view{memory.get(), kNumel, DType::f32, group.device()} {}
 
   std::shared_ptr<std::byte[]> memory;

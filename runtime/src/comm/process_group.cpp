@@ -201,8 +201,12 @@ Work ProcessGroup::broadcast(TensorView buffer, int root, Stream after, bool asy
 
 void ProcessGroup::barrier() {
   Impl& impl = in_use(impl_, "barrier");
-  impl.submit(&impl.barrier, 0, false, {}, false,
-              [&](const auto& operation) { return impl.backend().barrier(operation); });
+  const auto meet = [&impl](Backend& backend, Counter* counter) {
+    impl.submit(counter, 0, false, {}, false,
+                [&backend](const auto& operation) { return backend.barrier(operation); });
+  };
+  if (impl.gpu) meet(*impl.gpu, nullptr);
+  meet(*impl.host, &impl.barrier);
 }
 
 double ProcessGroup::mean(double value) {
