@@ -41,7 +41,7 @@ struct CudaPointerAttributes {
 #pragma GCC visibility push(default)
 extern "C" {
 
-extern const int ddprun_test_double;  // that it is one
+int ddprun_test_double();  // that it is one; a function, as several doubles in a process have it
 
 // For the other doubles, in work of a stream: where the bytes of device memory really are.
 void* double_cuda_bytes(const void* pointer);

@@ -123,7 +123,7 @@ CudaError end(Stream& stream, Steps& steps) {
   const std::lock_guard lock(captures().mutex);
   Capture* const capture = stream.capture.load(std::memory_order_relaxed);
   if (!capture) return refuse(kIllegalState, "cudaStreamEndCapture: nothing is captured");
-  if (&capture->origin != &stream) return capture->lost = true, kCaptureUnmatched;
+  if (&capture->origin != &stream) return kCaptureUnmatched;
   if (capture->mode != Capture::kRelaxed && capture->thread != std::this_thread::get_id())
     return kCaptureWrongThread;
   bool unjoined = false;

@@ -13,8 +13,6 @@
 #include "doubles/environment.h"
 #include "doubles/fake_cudart_state.h"
 
-extern "C" const int ddprun_test_double = 1;
-
 namespace ddprun::doubles {
 namespace {
 
@@ -42,14 +40,14 @@ CudaError planned_fault(const char* name) {
     faults.clear();
     for (Rule& rule : parse_rules(parsed)) faults.push_back({std::move(rule)});
   }
+  CudaError found = kSuccess;
   for (Fault& fault : faults) {
     if (value_of(fault.rule, "call", "") != name) continue;
-    if (++fault.seen != std::stoi(value_of(fault.rule, "nth", "1"))) continue;
-    const CudaError error = std::stoi(value_of(fault.rule, "err", "999"));
-    if (value_of(fault.rule, "sticky", "0") == "1") break_device(current_device(), error);
-    return error;
+    if (++fault.seen != std::stoi(value_of(fault.rule, "nth", "1")) || found != kSuccess) continue;
+    found = std::stoi(value_of(fault.rule, "err", "999"));
+    if (value_of(fault.rule, "sticky", "0") == "1") break_device(current_device(), found);
   }
-  return kSuccess;
+  return found;
 }
 
 bool forked() {
@@ -163,6 +161,8 @@ void set_in_host_function(bool inside) { in_host_function = inside; }
 }  // namespace ddprun::doubles
 
 using namespace ddprun::doubles;
+
+int ddprun_test_double() { return 1; }
 
 void double_cuda_suspend_faults(bool suspended) { faults_suspended = suspended; }
 

@@ -6,7 +6,7 @@
 //   meeting   fake_nccl_segment.h   nothing remains in /dev/shm; dead peers are seen
 //   values    fake_nccl_reduce.cpp  rank order; 16-bit types are summed in float and rounded once;
 //                                   an average first multiplies by 1/n, ROUNDED to the type
-//   calls     fake_nccl_op.cpp      the calls of all ranks are compared: error 5 if they differ
+//   calls     fake_nccl_execute.cpp  the calls of all ranks are compared: error 5 if they differ
 //   comms     fake_nccl_comm.cpp    non-blocking ones answer 7 until GetAsyncError says otherwise
 // Stricter than reality: what would be a hang or wrong numbers is an error: different calls, memory
 // of another device or of the host, buffers that are too small. Laxer: Finalize and Destroy wait
@@ -39,7 +39,7 @@ using ddprun::NcclUniqueId;
 #pragma GCC visibility push(default)
 extern "C" {
 
-extern const int ddprun_test_double;  // that it is one
+int ddprun_test_double();  // that it is one; a function, as several doubles in a process have it
 
 NcclResult ncclGetVersion(int* version);
 NcclResult ncclGetUniqueId(NcclUniqueId* id);

@@ -56,14 +56,15 @@ Fault find_fault(int rank, const std::string& call, Fits fits) {
     faults.clear();
     for (Rule& rule : parse_rules(parsed)) faults.push_back({std::move(rule)});
   }
+  Fault found;
   for (Planned& fault : faults) {
     const auto words = split(value_of(fault.rule, "do", ""), ':');
     if (words.empty() || !fits(words[0]) || !names(fault, rank, call)) continue;
     const std::string nth = value_of(fault.rule, "nth", "1");
-    if (++fault.seen[rank] != std::atoi(nth.c_str()) && nth != "*") continue;
-    return {words[0], words.size() > 1 ? std::stoi(words[1]) : 0};
+    const bool now = ++fault.seen[rank] == std::atoi(nth.c_str()) || nth == "*";
+    if (now && found.action.empty()) found = {words[0], words.size() > 1 ? std::stoi(words[1]) : 0};
   }
-  return {};
+  return found;
 }
 
 void show(const std::string& text) {
