@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 2; ++i)
       fmt::print("why={}\n", plugin.why_unavailable(std::atoi(argv[2]), std::atoi(argv[3])));
     fmt::print("count={}\n", plugin.device_count());
+    if (why_no_cuda().empty()) fmt::print("last_error={}\n", cuda_api().cudaGetLastError());
   }
   if (what == "group" && argc > 3)
     print_group(argv[2], std::atoi(argv[3]),

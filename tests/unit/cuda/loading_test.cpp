@@ -240,10 +240,12 @@ TEST_SUITE("cuda") {
           "no visible device (CUDA_VISIBLE_DEVICES is not set)");
   }
 
-  TEST_CASE("CUDA: an error of the count is told, and the count not read") {
+  TEST_CASE("CUDA: an error of the count is told, not kept, and the count not read") {
     CHECK(why({{"STUB_CUDA_ERROR", "802"}}) ==
           "cudaGetDeviceCount: cudaErrorStub (802): as the stub was told");
-    CHECK(probe({"why", "0", "1"}, machine({{"STUB_CUDA_ERROR", "46"}})).first("count") == "0");
+    const Said said = probe({"why", "0", "1"}, machine({{"STUB_CUDA_ERROR", "46"}}));
+    CHECK(said.first("count") == "0");
+    CHECK(said.first("last_error") == "0");  // the program's own calls do not meet it
   }
 
   TEST_CASE("CUDA: several ranks need NCCL as well, one rank does not") {
@@ -265,6 +267,19 @@ TEST_SUITE("cuda") {
     CHECK(said.first("mapped").find("libcudart") != std::string::npos);
     for (const std::string& line : said.all("mapped"))
       CHECK(line.find("libnccl") == std::string::npos);
+  }
+
+  TEST_CASE("CUDA: with a GPU for each rank, auto and nccl are the same, and cpu stays cpu") {
+    const auto full = machine({{"DDPRUN_CUDART_LIB", DDPRUN_DOUBLE_CUDART},
+                               {"DDPRUN_NCCL_LIB", DDPRUN_DOUBLE_NCCL},
+                               {"FAKE_CUDA_DEVICES", "4"}});
+    for (const char* backend : {"auto", "nccl"}) {
+      const Said said = probe({"group", backend, "4"}, full);
+      CAPTURE(said.log);
+      CHECK(said.all("backend") == std::vector<std::string>(4, "nccl"));
+      CHECK(said.all("error").empty());
+    }
+    CHECK(probe({"group", "cpu", "4"}, full).all("backend") == std::vector<std::string>(4, "cpu"));
   }
 
   TEST_CASE("CUDA: when one rank has no GPU, auto gives all of them the CPU and says it once") {
