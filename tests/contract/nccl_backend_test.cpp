@@ -331,19 +331,21 @@ TEST_SUITE("contract") {
 
   TEST_CASE("NcclBackend: operations come from any thread, whatever its device is") {
     run_gpu_group(2, [](ProcessGroup& group) {
+      GpuStream stream;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      data.fill(stream, inputs<float>(group.rank()));
       std::exception_ptr error;
       std::thread([&] {
-        try {
-          GpuStream stream;  // of device 0
-          const GpuArray<float> data(kNumel, DType::f32, group.device());
-          data.fill(stream, inputs<float>(group.rank()));
-          group.all_reduce(data.view(), ReduceOp::sum, stream.get());
-          CHECK_EQ(wrong(data.values(stream), ReduceOp::sum, 2), 0);
+        try {  // its device is number 0
+          const auto memory = group.allocate(8, group.device());
+          group.all_reduce(data.view(), ReduceOp::sum, stream.get(), true).wait();
+          group.barrier();
         } catch (...) {
           error = std::current_exception();
         }
       }).join();
       if (error) std::rethrow_exception(error);
+      CHECK_EQ(wrong(data.values(stream), ReduceOp::sum, 2), 0);
     });
   }
 

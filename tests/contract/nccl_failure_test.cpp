@@ -8,6 +8,7 @@
 #include <map>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/gpu_ranks.h"
@@ -362,5 +363,57 @@ TEST_SUITE("contract") {
     CHECK_MESSAGE(failure.type == "RemoteError", failure.text);
     CHECK_MESSAGE(failure.rank == 0, failure.text);
     CHECK_MESSAGE(contains(failure.text, "has left the group"), failure.text);
+  }
+
+  TEST_CASE("NcclBackend: an abort that hangs delays neither the failure nor the end for long") {
+    auto ranks = gpu_ranks(3, kPatience,
+                           {{"FAKE_NCCL_FAULTS",
+                             "rank=1,call=ncclAllReduce,nth=3,do=async:3;"
+                             "rank=*,call=ncclCommAbort,nth=*,do=abort_hang"}},
+                           [](ProcessGroup& group, const Voice& voice) {
+                             Buffer buffer(group);
+                             voice.say(failure_of([&] {
+                                         for (;;) reduce(group, buffer);
+                                       }).line());
+                           });
+    const auto started = now_us();
+    check_culprit(ranks, 3, 1, "DeviceError", "asynchronous error");
+    CHECK(now_us() - started < kPromisedUs);
+    for (int r = 0; r < 3; ++r) {
+      CHECK(ranks.hear(r, Deadline::after(kPatience)).empty());
+      CHECK(WIFEXITED(ranks.wait(r)));
+    }
+  }
+
+  TEST_CASE("NcclBackend: calls that answer in progress are seen through") {
+    auto ranks = gpu_ranks(
+        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=*,call=ncclAllReduce,nth=*,do=inprogress:5"}},
+        [](ProcessGroup& group, const Voice& voice) {
+          Buffer buffer(group);
+          for (int i = 0; i < 5; ++i) reduce(group, buffer);
+          voice.say("done");
+        });
+    for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
+  }
+
+  TEST_CASE("NcclBackend: a set-up that blocks is good for operations") {
+    auto ranks = gpu_ranks(2, kPatience, {{"NCCL_COMM_BLOCKING", "1"}},
+                           [](ProcessGroup& group, const Voice& voice) {
+                             Buffer buffer(group);
+                             reduce(group, buffer);
+                             voice.say("done");
+                           });
+    for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
+  }
+
+  TEST_CASE("NcclBackend: a set-up that blocks has a deadline") {
+    auto ranks = gpu_ranks(2, kShort,
+                           {{"NCCL_COMM_BLOCKING", "1"},
+                            {"FAKE_NCCL_FAULTS", "rank=1,call=ncclCommInitRank,do=never"}},
+                           reduce_for_ever);
+    for (int r = 0; r < 2; ++r) {
+      const auto failure = failure_from(ranks, r);
+      CHECK_MESSAGE(failure.type == "TimeoutError", failure.text);
+    }
   }
 }

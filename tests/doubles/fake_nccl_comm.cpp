@@ -61,7 +61,7 @@ NcclResult make(NcclComm* handle, int size, const NcclUniqueId& id, int rank, bo
   const auto init = [comm, id, fault] {
     act(fault);
     while (fault.is("never") && !comm->aborted) rest();
-    return comm->join(id);
+    return comm->aborted ? kNcclInternalError : comm->join(id);
   };
   if (!blocking) return comm->run(init);
   return later_or_now([comm, init] { return comm->run(init); });

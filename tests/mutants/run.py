@@ -3,6 +3,7 @@
 named test to turn red. A patch begins with
     # target: TARGET       what to build
     # test: REGEX          the ctest names that must fail, all of them
+    # preset: tsan         (optional) under ThreadSanitizer, which sees an order that is missing
 usage: run.py [NAME ...]"""
 import pathlib
 import re
@@ -13,7 +14,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 COPY = ROOT / "build/mutants/src"
-BUILD = ROOT / "build/mutants/build"
+BUILDS = {"release": ["-DCMAKE_BUILD_TYPE=Release"], "tsan": ["-DCMAKE_BUILD_TYPE=Debug", "-DDDPRUN_SANITIZE=thread"]}
 
 
 def run(*command, check=True):
@@ -23,8 +24,8 @@ def run(*command, check=True):
     return done
 
 
-def tests(regex):
-    done = run("ctest", "--test-dir", BUILD, "-R", regex, "--timeout", "60", "-j", "2", check=False)
+def tests(build, regex):
+    done = run("ctest", "--test-dir", build, "-R", regex, "--timeout", "60", "-j", "2", check=False)
     return set(re.findall(r"Test +#\d+: (.*?) \.* *Passed", done.stdout)), set(re.findall(r"Test +#\d+: (.*?) \.*\**(?:Failed|Exception|Timeout)", done.stdout))
 
 
@@ -40,19 +41,23 @@ def main():
         if name and (ROOT / name).exists():
             (COPY / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, COPY / name)
-    run("cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={BUILD}/bin")
-    survived = []
+    survived, configured = [], set()
     for number, patch in enumerate(patches, 1):
         text = patch.read_text()
         targets, regex = re.search(r"^# target: (.+)$", text, re.M)[1].split(), re.search(r"^# test: (.+)$", text, re.M)[1]
-        run("cmake", "--build", BUILD, "--target", *targets)
-        green, red = tests(regex)
+        preset = re.search(r"^# preset: (\w+)$|\Z", text, re.M)[1] or "release"
+        build = ROOT / "build/mutants" / preset
+        if preset not in configured:
+            run("cmake", "-S", COPY, "-B", build, "-G", "Ninja", *BUILDS[preset], f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={build}/bin")
+            configured.add(preset)
+        run("cmake", "--build", build, "--target", *targets)
+        green, red = tests(build, regex)
         if not green or red:
             sys.exit(f"{patch.stem}: before the fault, of '{regex}' passed {sorted(green)} and failed {sorted(red)}")
         run("patch", "-p1", "-i", patch)
         try:
-            run("cmake", "--build", BUILD, "--target", *targets)
-            still_green, red = tests(regex)
+            run("cmake", "--build", build, "--target", *targets)
+            still_green, red = tests(build, regex)
         finally:
             run("patch", "-p1", "-R", "-i", patch)
         ok = bool(red) and not still_green

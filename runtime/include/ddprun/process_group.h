@@ -62,8 +62,9 @@ struct GroupStats {
 class DDPRUN_API ProcessGroup {
  public:
   /// Blocks: until all `size` ranks have arrived in the store, at most options.timeout.
-  /// Owns:   the store is used during construction only, and kept until destruction. It serves one
-  ///         group: give each its own with_prefix(store, name). Null will do for one rank.
+  /// Owns:   the store, until destruction; with the nccl backend ranks tell each other of failures
+  ///         through it, else it is used during construction only. It serves one group: give each
+  ///         its own with_prefix(store, name). Null will do for one rank.
   /// Throws: TimeoutError naming the ranks that never arrived; UsageError when ranks disagree on
   ///         size, backend or machine, or have the same number; DeviceError, ConnectionError.
   ProcessGroup(std::shared_ptr<Store> store, int rank, int size, ProcessGroupOptions options = {});

@@ -30,13 +30,13 @@ constexpr std::chrono::seconds kCleanEnd(5);
 
 /// What a rank has when it is not alone.
 struct Peers {
-  Peers(const NcclRank& self, const CommSetup& setup, std::unique_ptr<Notices> told,
-        const std::function<void()>& look_around, Deadline deadline)
-      : notices(std::move(told)),
+  Peers(const NcclRank& self, const CommSetup& setup, const std::function<void()>& look_around,
+        Deadline deadline)
+      : notices(setup.store, setup.rank, setup.size),
         comm(*self.nccl, self.cuda, setup, look_around, deadline),
-        watchdog(self, *notices, comm) {}
+        watchdog(self, notices, comm) {}
 
-  std::unique_ptr<Notices> notices;
+  Notices notices;
   NcclCommunicator comm;
   Watchdog watchdog;
 };
@@ -179,14 +179,14 @@ class NcclBackend final : public Backend {
 void NcclBackend::leave() noexcept try {
   const bool unwinding = std::uncaught_exceptions() > exceptions_;
   Watchdog& watchdog = peers_->watchdog;
-  if (unwinding && !watchdog.idle() && !self_.failure->known())
-    fail({FailureKind::left, self_.rank,
-          fmt::format("[nccl] rank {} has left the group with operations under way: group "
-                      "destroyed by an exception",
-                      self_.rank)});
-  if (!self_.failure->known()) peers_->notices->leave(watchdog.last_begun());
+  if (unwinding)
+    watchdog.give_up({FailureKind::left, self_.rank,
+                      fmt::format("[nccl] rank {} has left the group with operations under way: "
+                                  "group destroyed by an exception",
+                                  self_.rank)});
+  if (!self_.failure->known()) peers_->notices.leave(watchdog.last_begun());
   watchdog.drain();
-  const bool failed = self_.failure->known() || peers_->notices->read().failure;
+  const bool failed = self_.failure->known() || peers_->notices.read().failure;
   if (failed || unwinding) return;  // the communicator is aborted
   if (!peers_->comm.close(Deadline::after(kCleanEnd)))
     log(LogLevel::warning, "nccl", "rank {}: the communicator could not be closed within {} s",
@@ -197,25 +197,28 @@ void NcclBackend::leave() noexcept try {
 
 std::unique_ptr<Peers> meet_peers(Store& store, const NcclRank& self,
                                   const NcclBackendOptions& options, Deadline deadline) {
-  auto notices = std::make_unique<Notices>(store, self.rank, options.size);
-  const auto look_around = [&self, told = notices.get()] {
+  Notices notices(store, self.rank, options.size);
+  const auto look_around = [&] {
     const auto error = self.host.peer_failure();
     if (error == nullptr) return;
-    if (const auto failure = told->read().failure) self.failure->record(*failure);
+    if (const auto failure = notices.read().failure) self.failure->record(*failure);
     if (self.failure->known()) self.failure->raise();
     std::rethrow_exception(error);
   };
-  const CommSetup setup{store, self.rank, options.size, self.device, options.timeout};
-  Notices& told = *notices;
-  try {
-    return std::make_unique<Peers>(self, setup, std::move(notices), look_around, deadline);
-  } catch (const TimeoutError&) {
-    throw;  // the others notice it themselves, at the same time
-  } catch (const DeviceError& error) {
-    self.failure->record(told.agree({FailureKind::failed, self.rank, error.what()}));
-    self.host.abort(error.what());
+  const auto give_up = [&](const Failure& own) {
+    self.failure->record(notices.agree(own));
+    self.host.abort(own.text);
     self.failure->raise();
+  };
+  const CommSetup setup{store, self.rank, options.size, self.device, options.timeout};
+  try {
+    return std::make_unique<Peers>(self, setup, look_around, deadline);
+  } catch (const TimeoutError& error) {
+    give_up({FailureKind::silent, self.rank, error.what()});
+  } catch (const DeviceError& error) {
+    give_up({FailureKind::failed, self.rank, error.what()});
   }
+  return nullptr;  // not reached
 }
 
 }  // namespace

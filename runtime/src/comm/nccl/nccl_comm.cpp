@@ -25,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookAround(20);
+constexpr milliseconds kForCulprit(300);
 constexpr milliseconds kAbort(5000);
 // A call that takes longer than this once the group has failed is taken to hang.
 constexpr milliseconds kCallUnderWay(1000);
@@ -73,6 +74,15 @@ NcclUniqueId exchange_id(const NcclApi& nccl, const CommSetup& setup,
   const std::string text = setup.store.get(kId, deadline);
   std::memcpy(id.internal, text.data(), std::min(text.size(), sizeof id.internal));
   return id;
+}
+
+// NCCL may hear of a death before others do, and does not say whose it is.
+void find_culprit(NcclResult result, const std::function<void()>& look_around) {
+  if (result != kNcclRemoteError && result != kNcclSystemError) return;
+  for (const auto until = Deadline::after(kForCulprit); !until.expired();) {
+    look_around();
+    std::this_thread::sleep_for(kLookAround);
+  }
 }
 
 [[noreturn]] void throw_late(const CommSetup& setup) {
@@ -140,9 +150,11 @@ void NcclCommunicator::settle(const CommSetup& setup, const std::function<void()
   for (;;) {
     const auto state = async_error().value_or(kNcclSuccess);
     if (state == kNcclSuccess) return;
-    if (state != kNcclInProgress)
+    if (state != kNcclInProgress) {
+      find_culprit(state, look_around);
       throw DeviceError(
           fmt::format("[nccl] set-up: {}", describe(nccl_, "ncclCommInitRank", state)));
+    }
     if (next_look.expired()) {
       look_around();
       next_look = Deadline::after(kLookAround);

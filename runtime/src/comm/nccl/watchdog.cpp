@@ -68,20 +68,22 @@ void Watchdog::fail(const Failure& own) {
   changed_.notify_all();
 }
 
-std::uint64_t Watchdog::drain() {
+void Watchdog::give_up(const Failure& parting) {
+  {
+    const std::lock_guard lock(mutex_);
+    parting_ = parting;
+  }
+  changed_.notify_all();
+}
+
+void Watchdog::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return pending_.empty() || self_.failure->known(); });
-  return last_.sequence;
 }
 
 std::uint64_t Watchdog::last_begun() const {
   const std::lock_guard lock(mutex_);
   return last_.sequence;
-}
-
-bool Watchdog::idle() const {
-  const std::lock_guard lock(mutex_);
-  return pending_.empty();
 }
 
 void Watchdog::loop() {
@@ -100,7 +102,8 @@ void Watchdog::loop() {
     if (oldest != nullptr)
       if (const auto failure = look(*oldest)) fail(*failure);
     lock.lock();
-    changed_.wait_for(lock, kRound, [this] { return stopping_ || self_.failure->known(); });
+    changed_.wait_for(lock, kRound,
+                      [this] { return stopping_ || parting_ || self_.failure->known(); });
   }
   lock.unlock();
   if (self_.failure->known()) end_group();
@@ -144,12 +147,14 @@ std::shared_ptr<NcclWorkState> Watchdog::oldest_pending() {
 }
 
 std::optional<Failure> Watchdog::look(const NcclWorkState& oldest) {
+  Position last;
+  std::optional<Failure> parting;
+  {
+    const std::lock_guard lock(mutex_);
+    last = last_;
+    parting = parting_;
+  }
   try {
-    Position last;
-    {
-      const std::lock_guard lock(mutex_);
-      last = last_;
-    }
     if (auto failure = peers_.look(oldest, last)) return failure;
   } catch (const Error& error) {  // of the store
     if (oldest.deadline().expired())
@@ -159,7 +164,8 @@ std::optional<Failure> Watchdog::look(const NcclWorkState& oldest) {
                                  oldest.position().operation, oldest.position().sequence,
                                  oldest.patience().count(), error.what())};
   }
-  return look_at_nccl();
+  if (auto failure = look_at_nccl()) return failure;
+  return parting;
 }
 
 std::optional<Failure> Watchdog::look_at_nccl() {

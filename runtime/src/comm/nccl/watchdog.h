@@ -42,10 +42,12 @@ class Watchdog {
   /// Agrees with the other ranks on what ended the group, records it, and has the communicator
   /// aborted. Blocks: for as long as the store takes.
   void fail(const Failure& own);
-  /// Waits until nothing is under way or the group has failed. Returns the last operation begun.
-  std::uint64_t drain();
+  /// Fails the group with `parting` if something is under way and nothing else is found to be the
+  /// reason.
+  void give_up(const Failure& parting);
+  /// Waits until nothing is under way or the group has failed.
+  void drain();
   std::uint64_t last_begun() const;
-  bool idle() const;
 
  private:
   void loop();
@@ -65,6 +67,7 @@ class Watchdog {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<NcclWorkState>> pending_;  // guarded by mutex_
   Position last_;                                       // guarded by mutex_
+  std::optional<Failure> parting_;                      // guarded by mutex_
   bool stopping_ = false;                               // guarded by mutex_
   std::thread thread_;
 };
