@@ -7,9 +7,9 @@
 #include <ddprun/error.h>
 #include <ddprun/tensor_view.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -80,7 +80,8 @@ class DeviceArray {
         bytes_(first_ + numel_ * sizeof(T) + kGuard),
         memory_(cuda::allocate(bytes_)) {
     std::vector<std::byte> all(bytes_, kGuardByte);
-    std::memcpy(all.data() + first_, values.data(), numel_ * sizeof(T));
+    std::copy_n(reinterpret_cast<const std::byte*>(values.data()), numel_ * sizeof(T),
+                all.data() + first_);
     copy(memory_.get(), all.data(), bytes_);
   }
 
@@ -98,7 +99,8 @@ class DeviceArray {
             "[test] a kernel wrote outside its array, at byte " +
             std::to_string(static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(first_)));
     std::vector<T> values(numel_);
-    std::memcpy(values.data(), all.data() + first_, numel_ * sizeof(T));
+    std::copy_n(all.data() + first_, numel_ * sizeof(T),
+                reinterpret_cast<std::byte*>(values.data()));
     return values;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernels that the CUDA plugin carries and what each is given: one struct by value, which is
-// the whole contract between host and device code. Knows no CUDA.
+// the whole contract between host and device code. Knows no CUDA. Padding is spelled out, so that
+// no byte of an argument is left to chance.
 #pragma once
 
 #include <ddprun/tensor_view.h>
@@ -31,6 +32,7 @@ struct CastArguments {
   std::size_t numel;
   double factor;
   DType in_type, out_type;
+  std::uint8_t padding[6] = {};
 };
 
 /// Part of one tensor and its place in the flat buffer. A distance, not an address: so all pointers
@@ -52,6 +54,7 @@ struct PackArguments {
   double factor;
   DType chunk_type, flat_type;
   bool into_flat;
+  std::uint8_t padding[5] = {};
 };
 
 /// momentum, copy, norm: null when there is none.
@@ -65,6 +68,7 @@ struct SgdArguments {
   std::size_t numel;
   double lr, momentum_factor;
   DType value_type, gradient_type, copy_type;
+  std::uint8_t padding[5] = {};
 };
 
 /// copy, norm: null when there is none; `step` counts from 1 and is used without a norm.
@@ -80,6 +84,7 @@ struct AdamWArguments {
   double lr, beta1, beta2, eps, weight_decay;
   std::int64_t step;
   DType gradient_type, copy_type;
+  std::uint8_t padding[6] = {};
 };
 
 /// First stage of the norm: every slot gets, or with `add` is increased by, the sum of the squares
@@ -92,6 +97,7 @@ struct SquareSumArguments {
   std::size_t numel;
   DType gradient_type;
   bool add;
+  std::uint8_t padding[6] = {};
 };
 
 /// Second stage: the slots in their order.
