@@ -204,6 +204,7 @@ TEST_SUITE("ddp") {
         model.backward(stream, i, rank, 0);
         ddp.mark_ready(i, stream.get());
       }
+      stream.finish();  // the model goes away with an exception
       ddp.synchronize(stream.get());
       group.barrier();  // rank 0, whose stream alone waits, learns of it at the latest here
     });
