@@ -41,11 +41,11 @@ RankProcesses gpu_ranks(int n, milliseconds timeout, const Faults& faults,
 }
 
 /// Memory and a stream of a rank.
-/// Not by group.allocate(), which another rank's failure may reach.
 struct Buffer {
-  explicit Buffer(const ProcessGroup& group)
-      : memory(cuda::allocate(kNumel * sizeof(float), group.device().index)),
-        view{memory.get(), kNumel, DType::f32, group.device()} {}
+  explicit Buffer(ProcessGroup& group)
+      : Buffer(group, group.allocate(kNumel * sizeof(float), group.device())) {}
+  Buffer(const ProcessGroup& group, std::shared_ptr<std::byte[]> of)
+      : memory(std::move(of)), view{memory.get(), kNumel, DType::f32, group.device()} {}
 
   std::shared_ptr<std::byte[]> memory;
   TensorView view;
@@ -319,7 +319,8 @@ TEST_SUITE("contract") {
     auto ranks = gpu_ranks(
         2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=1,do=async:3"}},
         [](ProcessGroup& group, const Voice& voice) {
-          Buffer buffer(group);
+          // Not by group.allocate(), which the other rank's failure may reach.
+          Buffer buffer(group, cuda::allocate(kNumel * sizeof(float), group.device().index));
           for (int i = 0; i < 3; ++i) voice.say(failure_of([&] { reduce(group, buffer); }).line());
           voice.say(failure_of([&] { group.barrier(); }).line());
           voice.say(failure_of([&] { group.allocate(8, group.device()); }).line());
