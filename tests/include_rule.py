@@ -68,8 +68,8 @@ for folder in ("apps", "examples"):
     for path in sources(folder):
         files += 1
         for number, kind, name in includes(path):
-            if kind == '"' and not (path.parent / name).exists():
-                refuse(path, number, name, "programs see public headers and their own folder")
+            if kind == '"' and not ((path.parent / name).exists() or (ROOT / folder / name).exists()):
+                refuse(path, number, name, "programs see public headers and each other's folders")
 if files < 30:
     bad.append(f"only {files} files found under {ROOT}: wrong folder?")
 print("\n".join(bad) or f"{files} files keep the include rule")
