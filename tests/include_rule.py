@@ -68,9 +68,8 @@ for folder in ("apps", "examples"):
     for path in sources(folder):
         files += 1
         for number, kind, name in includes(path):
-            shared = ROOT / "examples/digits" / name  # the library that digits and digits_cuda have in common
-            if kind == '"' and not ((path.parent / name).exists() or folder == "examples" and shared.exists()):
-                refuse(path, number, name, "programs see public headers, their own folder and examples/digits")
+            if kind == '"' and not ((path.parent / name).exists() or (ROOT / folder / name).exists()):
+                refuse(path, number, name, "programs see public headers and each other's folders")
 if files < 30:
     bad.append(f"only {files} files found under {ROOT}: wrong folder?")
 print("\n".join(bad) or f"{files} files keep the include rule")

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "mlp.h"
+#include "digits/mlp.h"
 
 namespace digits {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device.h"
-#include "digits.h"
+#include "digits/digits.h"
 #include "launch.h"
 
 namespace digits {

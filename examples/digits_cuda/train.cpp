@@ -14,10 +14,10 @@
 #include <span>
 #include <string>
 
-#include "digits.h"
+#include "digits/digits.h"
+#include "digits/options.h"
+#include "digits/report.h"
 #include "gpu_mlp.h"
-#include "options.h"
-#include "report.h"
 #include "samples.h"
 
 namespace {

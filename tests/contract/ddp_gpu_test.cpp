@@ -86,19 +86,19 @@ int wrong(GpuStream& stream, const GpuModel& model, int world, int step) {
   return count;
 }
 
-/// Keeps a stream at work for some milliseconds.
+/// Keeps a stream at work for tens of milliseconds.
 class Busy {
  public:
   explicit Busy(Device device) : memory_(kBytes, DType::f32, device) {}
   void keep(GpuStream& stream) {
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 16; ++i)
       require_cuda(cuda_api(),
                    cuda_api().cudaMemsetAsync(memory_.view().data, i, kBytes, stream.get().handle),
                    "cudaMemsetAsync");
   }
 
  private:
-  static constexpr std::size_t kBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kBytes = std::size_t{8} << 20;
   GpuArray<std::byte> memory_;
 };
 
@@ -135,16 +135,16 @@ TEST_SUITE("ddp") {
 
   TEST_CASE("DDP on GPUs: a bucket waits for every stream that wrote a gradient of it") {
     run_gpu_group(2, [](ProcessGroup& group) {
-      GpuStream fast, slow, optimizer;
+      GpuStream first, second, optimizer;
       GpuModel model(group.device());
       Busy busy(group.device());
-      model.write_values(fast, 0);
-      DistributedDataParallel ddp(group, model.parameters, {.stream = fast.get()});
+      model.write_values(first, 0);
+      DistributedDataParallel ddp(group, model.parameters, {.stream = first.get()});
       CHECK_EQ(ddp.bucket_count(), 1);
-      for (int step = 0; step < 3; ++step) {
-        busy.keep(slow);
-        for (std::size_t i = kNumels.size(); i-- > 0;) {  // the last is on `fast`
-          GpuStream& stream = i % 2 == 0 ? fast : slow;
+      for (int step = 0; step < 4; ++step) {
+        busy.keep(step % 2 == 0 ? first : second);
+        for (std::size_t i = kNumels.size(); i-- > 0;) {
+          GpuStream& stream = i % 2 == 0 ? first : second;
           model.backward(stream, i, group.rank(), step);
           ddp.mark_ready(i, stream.get());
         }

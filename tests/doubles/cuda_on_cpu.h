@@ -31,7 +31,7 @@
 #define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static thread_local
+#define __shared__  // of the one thread; what is static in every thread must be small
 
 using dim3 = ddprun::CudaDim3;
 using uint3 = ddprun::CudaDim3;

@@ -7,7 +7,7 @@
 /// One thread per element. Eighths up to 8, with the sign of the weight: their sums over ranks are
 /// exact in bf16.
 __global__ void flat_backward(const __nv_bfloat16* weights, int n, int rank, int step,
-                                     __nv_bfloat16* gradient) {
+                              __nv_bfloat16* gradient) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n) return;
   const float size = static_cast<float>((i + 3 * step) % 7 + 2 * rank + 1) / 8;

@@ -11,11 +11,7 @@
 namespace ddprun {
 namespace {
 
-#ifdef __CUDACC__
 constexpr unsigned kMaxThreads = 256;
-#else
-constexpr unsigned kMaxThreads = 8;  // on CPUs a block is one thread
-#endif
 
 /// The same in all threads of the block, whose number is a power of 2.
 __device__ double sum_over_block(double mine) {
