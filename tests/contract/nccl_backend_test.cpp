@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include "comm/nccl/nccl_api.h"
@@ -326,6 +327,26 @@ TEST_SUITE("contract") {
       CHECK_EQ(nccl_api().ncclCommGetAsyncError(group.native_comm(), &state), kNcclSuccess);
       CHECK_EQ(state, kNcclSuccess);
       group.barrier();
+    });
+  }
+
+  TEST_CASE("NcclBackend: a stream that is being captured is refused, and the group goes on") {
+    run_gpu_group(2, [](ProcessGroup& group) {
+      void* const cudart = ::dlopen(cuda_api().path.c_str(), RTLD_NOW);
+      const auto begin = reinterpret_cast<CudaError (*)(CudaStream, int)>(
+          ::dlsym(cudart, "cudaStreamBeginCapture"));
+      const auto end = reinterpret_cast<CudaError (*)(CudaStream, void**)>(
+          ::dlsym(cudart, "cudaStreamEndCapture"));
+      GpuStream stream;
+      const GpuArray<float> data(kNumel, DType::f32, group.device());
+      data.fill(stream, inputs<float>(group.rank()));
+      CHECK_EQ(begin(stream.get().handle, kCudaCaptureModeThreadLocal), kCudaSuccess);
+      CHECK_THROWS_WITH_AS(group.all_reduce(data.view(), ReduceOp::sum, stream.get()),
+                           doctest::Contains("being captured in a CUDA graph"), UsageError);
+      void* graph = nullptr;
+      CHECK_EQ(end(stream.get().handle, &graph), kCudaSuccess);
+      group.all_reduce(data.view(), ReduceOp::sum, stream.get());
+      CHECK_EQ(wrong(data.values(stream), ReduceOp::sum, 2), 0);
     });
   }
 

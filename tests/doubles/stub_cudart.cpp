@@ -58,6 +58,7 @@ int cudaDeviceGetStreamPriorityRange() { return 0; }
 int cudaStreamCreateWithPriority() { return 2; }
 int cudaStreamDestroy() { return 0; }
 int cudaStreamQuery() { return 0; }
+int cudaStreamIsCapturing() { return 0; }
 int cudaStreamWaitEvent() { return 0; }
 int cudaEventCreateWithFlags() { return 2; }
 int cudaEventDestroy() { return 0; }

@@ -54,7 +54,7 @@ struct GroupStats {
 /// Tensors may be in CPU memory or, with the nccl backend, in that of device(). A call on GPU
 /// memory takes the stream it is ordered after, runs on a stream of the group, and never blocks the
 /// host: without async_op, `after` itself continues after the result; with it, Work::wait_on() says
-/// which stream does.
+/// which stream does. A stream that is being captured in a CUDA graph is a UsageError.
 ///
 /// Threads: calls may come from any thread, but all ranks must make them in the same order. A call
 ///          that blocks keeps those of other threads waiting. In a forked child every operation

@@ -44,6 +44,7 @@ void find_functions(const SharedLibrary& library, CudaApi& api) {
   require("cudaStreamCreateWithPriority", api.cudaStreamCreateWithPriority);
   require("cudaStreamDestroy", api.cudaStreamDestroy);
   require("cudaStreamQuery", api.cudaStreamQuery);
+  require("cudaStreamIsCapturing", api.cudaStreamIsCapturing);
   require("cudaStreamWaitEvent", api.cudaStreamWaitEvent);
   require("cudaEventCreateWithFlags", api.cudaEventCreateWithFlags);
   require("cudaEventDestroy", api.cudaEventDestroy);

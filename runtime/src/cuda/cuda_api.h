@@ -55,6 +55,7 @@ struct CudaApi {
   CudaError (*cudaStreamCreateWithPriority)(CudaStream*, unsigned flags, int priority) = nullptr;
   CudaError (*cudaStreamDestroy)(CudaStream) = nullptr;
   CudaError (*cudaStreamQuery)(CudaStream) = nullptr;
+  CudaError (*cudaStreamIsCapturing)(CudaStream, int* status) = nullptr;  // 0: it is not
   CudaError (*cudaStreamWaitEvent)(CudaStream, CudaEvent, unsigned flags) = nullptr;
   CudaError (*cudaEventCreateWithFlags)(CudaEvent*, unsigned flags) = nullptr;
   CudaError (*cudaEventDestroy)(CudaEvent) = nullptr;

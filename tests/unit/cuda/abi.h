@@ -29,12 +29,14 @@ requires(sizeof...(A) == sizeof...(B)) struct SameAbi<Ra (*)(A...), Rb (*)(B...)
               check(cudaGetErrorString) check(cudaMalloc) check(cudaFree) check(cudaMemcpyAsync) \
                   check(cudaMemsetAsync) check(cudaDeviceGetStreamPriorityRange)                 \
                       check(cudaStreamCreateWithPriority) check(cudaStreamDestroy)               \
-                          check(cudaStreamQuery) check(cudaStreamWaitEvent)                      \
-                              check(cudaEventCreateWithFlags) check(cudaEventDestroy)            \
-                                  check(cudaEventRecord) check(cudaEventQuery)                   \
-                                      check(cudaThreadExchangeStreamCaptureMode)                 \
-                                          check(cudaLibraryLoadData) check(cudaLibraryGetKernel) \
-                                              check(cudaLaunchKernel)
+                          check(cudaStreamIsCapturing) check(cudaStreamQuery)                    \
+                              check(cudaStreamWaitEvent) check(cudaEventCreateWithFlags)         \
+                                  check(cudaEventDestroy) check(cudaEventRecord)                 \
+                                      check(cudaEventQuery)                                      \
+                                          check(cudaThreadExchangeStreamCaptureMode)             \
+                                              check(cudaLibraryLoadData)                         \
+                                                  check(cudaLibraryGetKernel)                    \
+                                                      check(cudaLaunchKernel)
 
 #define DDPRUN_NCCL_FUNCTIONS(check)                                                            \
   check(ncclGetVersion) check(ncclGetUniqueId) check(ncclCommInitRankConfig)                    \

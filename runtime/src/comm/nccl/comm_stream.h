@@ -27,6 +27,8 @@ class CommStream {
   CudaStream get() const { return stream_; }
   /// What comes next waits for what is on `stream` now.
   void order_after(Stream stream);
+  /// Throws: UsageError for a stream that is being captured.
+  void refuse_capture(const char* operation, Stream stream) const;
   /// An event that completes when what has been put on the stream so far has finished.
   PooledEvent record();
 

@@ -21,8 +21,8 @@ std::shared_ptr<std::byte[]> allocate_device_memory(const CudaApi& cuda, int dev
   require_cuda(cuda, cuda.cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)), what.c_str());
   const auto release = [&cuda, device, bytes, failure = std::move(failure)](std::byte* pointer) {
     if (failure->known()) {
-      log(LogLevel::info, "nccl", "{} bytes of cuda:{} are not freed: the group has failed",
-          bytes, device);
+      log(LogLevel::info, "nccl", "{} bytes of cuda:{} are not freed: the group has failed", bytes,
+          device);
       return;
     }
     try {

@@ -61,6 +61,7 @@ class NcclBackend final : public Backend {
   Device device() const override { return {DeviceType::cuda, self_.device}; }
 
   Work all_reduce(TensorView buffer, ReduceOp op, const Operation& operation) override {
+    stream_.refuse_capture("all_reduce", operation.after);
     return run("all_reduce", operation, [&] {
       stream_.order_after(operation.after);
       if (peers_ && buffer.numel > 0) reduce(buffer, plan_reduction(op, buffer.dtype, size_));
@@ -68,6 +69,7 @@ class NcclBackend final : public Backend {
   }
 
   Work broadcast(TensorView buffer, int root, const Operation& operation) override {
+    stream_.refuse_capture("broadcast", operation.after);
     return run("broadcast", operation, [&] {
       stream_.order_after(operation.after);
       if (!peers_ || buffer.numel == 0) return;
