@@ -76,7 +76,7 @@ class Trainer {
 
 int train(const digits::Options& options, const ddprun::WorkerEnv& env) {
   openblas_set_num_threads(1);  // one core a rank; products this small are slower on several
-  auto group = ddprun::init_process_group(env);
+  auto group = ddprun::init_process_group(env, {.backend = "cpu"});  // no tensor is on a GPU
   Trainer trainer(options, group);
   digits::Report report(group, options);
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
