@@ -9,7 +9,7 @@ need_packages "${build_packages[@]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "building in $root/build/release (the first time takes a minute or two)"
-if ! (cd "$root" && cmake --preset release && cmake --build --preset release --target ddprun train) >"$log" 2>&1; then
+if ! (cd "$root" && cmake --preset release && cmake --build --preset release --target ddprun ddprun_plugins train) >"$log" 2>&1; then
   tail -n 30 "$log" >&2
   exit 1
 fi

@@ -126,6 +126,7 @@ int usable_cpus() {
 
 int gpus_in_list(std::string_view list, int present) {
   constexpr std::string_view kMig = "MIG-";
+  if (present == 0) return 0;  // whatever the names say
   if (trimmed(list).starts_with(kMig)) return 1;
   std::vector<std::string_view> seen;
   for (const std::string_view entry : split(list, ',')) {

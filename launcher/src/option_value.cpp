@@ -57,9 +57,11 @@ int parse_nproc(const OptionValue& value) {
     if (gpus > 0) return gpus;
     if (!any) {
       const auto visible = get_env("CUDA_VISIBLE_DEVICES");
-      throw bad_value(value,
-                      visible ? fmt::format("no GPU is visible (CUDA_VISIBLE_DEVICES={})", *visible)
-                              : "no GPU is visible on this machine");
+      throw bad_value(
+          value, visible
+                     ? fmt::format("no GPU is visible, or none is there (CUDA_VISIBLE_DEVICES={})",
+                                   *visible)
+                     : "no NVIDIA GPU was found on this machine");
     }
   }
   if (any || value.text == "cpu") return std::min(usable_cpus(), kMaxRanksPerNode);

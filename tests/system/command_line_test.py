@@ -40,7 +40,7 @@ refuses(["--nproc_per_node", "0", "true"], 2, "--nproc_per_node 0")
 refuses([], 2, "no program given")
 refuses(["true"], 2, "PET_NPROC_PER_NODE=x", PET_NPROC_PER_NODE="x")
 for devices in "", "-1", "none":
-    refuses(["--nproc_per_node=gpu", "true"], 2, f"no GPU is visible (CUDA_VISIBLE_DEVICES={devices})",
+    refuses(["--nproc_per_node=gpu", "true"], 2, f"no GPU is visible, or none is there (CUDA_VISIBLE_DEVICES={devices})",
             CUDA_VISIBLE_DEVICES=devices)
 refuses(["--log_dir", "/dev/null", "true"], 2, "--log_dir /dev/null")
 refuses(["--master_addr", "203.0.113.7", "true"], 2, "203.0.113.7")

@@ -86,7 +86,8 @@ class DDPRUN_API GradientNorm {
  public:
   static constexpr double kNoClipping = std::numeric_limits<double>::infinity();
 
-  /// `steps`: how many were taken before, when training is resumed. Blocks: until it is set up.
+  /// `steps`: how many were taken before, when training is resumed. Until the first compute() its
+  /// result has found_inf, so that steps are left out. Blocks: until it is set up.
   explicit GradientNorm(int device = 0, std::int32_t steps = 0);
 
   /// norm = unscale * |gradients|; factor = unscale * min(1, max_norm / (norm + 1e-6)).

@@ -57,9 +57,11 @@ class DDPRUN_API DistributedDataParallel {
 
   /// Backward has finished the gradient of parameter i. When a bucket and all before it are
   /// complete, its all-reduce starts in the background; that of the last bucket is synchronize()'s.
-  /// Do not touch the gradient afterwards until synchronize() has returned. `after`: the stream
-  /// that writes the gradient; different ones may be given for different parameters. Throws:
-  /// UsageError when i is out of range or was already marked in this step.
+  /// Do not touch the gradient afterwards until synchronize() has returned; on a GPU whatever uses
+  /// or overwrites it later, also the next backward, must be on the stream given to synchronize(),
+  /// or ordered after that by an event. `after`: the stream that writes the gradient; different
+  /// ones may be given for different parameters. Throws: UsageError when i is out of range or was
+  /// already marked in this step.
   void mark_ready(std::size_t i, Stream after = {});
 
   /// Ends the step: waits until every gradient holds the mean over all ranks; on a GPU, only makes

@@ -24,7 +24,9 @@ namespace ddprun {
 
 struct ProcessGroupOptions {
   /// "nccl": tensors in GPU memory as well as in CPU memory; "cpu": the latter only; "auto": nccl
-  /// if every rank has a GPU to itself and the plugin is there, else cpu.
+  /// if every rank sees a GPU and the plugin is there, else cpu, with a warning when something says
+  /// that GPUs were meant. Two ranks on one GPU are an error. A program whose tensors are on GPUs
+  /// asks for nccl.
   std::string backend = "auto";
   /// Longest that one operation may take, counted from its call; also of the group's set-up.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);

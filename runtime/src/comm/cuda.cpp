@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Hands the calls of ddprun/cuda.h to the plugin; its kernels are in cuda_kernels.cpp.
 #include <ddprun/cuda.h>
-#include <ddprun/error.h>
 
 #include "comm/cuda_plugin.h"
 
@@ -15,12 +14,6 @@ int device_count() { return cuda_plugin() == nullptr ? 0 : cuda_plugin()->device
 
 std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device) {
   return require_cuda_plugin("allocate").allocate(bytes, device, nullptr);
-}
-
-void fill_zero(TensorView target, Stream stream) {
-  if (target.device.type != DeviceType::cuda)
-    throw UsageError("[cuda] fill_zero: the tensor must be on a GPU");
-  if (target.numel != 0) require_cuda_plugin("fill_zero").fill_zero(target, stream);
 }
 
 }  // namespace ddprun::cuda

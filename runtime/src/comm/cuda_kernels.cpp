@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <limits>
 #include <vector>
 
 #include <fmt/core.h>
@@ -22,7 +24,10 @@ struct Named {
   TensorView view;
 };
 
+bool is_given(const Named& t) { return t.view.data != nullptr || t.view.numel != 0; }
+
 std::string describe(const Named& t) {
+  if (!is_given(t)) return fmt::format("{} is empty", t.name);
   const Device& device = t.view.device;
   return fmt::format("{} has {} {} {}", t.name, t.view.numel, name_of(t.view.dtype),
                      device.type == DeviceType::cpu ? std::string("in CPU memory")
@@ -31,7 +36,6 @@ std::string describe(const Named& t) {
 
 bool is_16_bit(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 bool is_up_to_f32(DType dtype) { return dtype == DType::f32 || is_16_bit(dtype); }
-bool is_given(const Named& t) { return t.view.data != nullptr || t.view.numel != 0; }
 
 [[noreturn]] void refuse(const char* what, const Named& t, const std::string& needed) {
   throw UsageError(fmt::format("[cuda] {}: {}; {}", what, describe(t), needed));
@@ -41,6 +45,8 @@ bool is_given(const Named& t) { return t.view.data != nullptr || t.view.numel !=
 void require_on_gpu(const char* what, const Named& t) {
   if (t.view.device.type != DeviceType::cuda) refuse(what, t, "it must be on a GPU");
   if (t.view.numel != 0 && t.view.data == nullptr) refuse(what, t, "but no memory");
+  if (t.view.numel > std::numeric_limits<std::size_t>::max() / size_of(t.view.dtype))
+    refuse(what, t, "that is too many");
   if (reinterpret_cast<std::uintptr_t>(t.view.data) % size_of(t.view.dtype) != 0)
     refuse(what, t, fmt::format("its address must be a multiple of {}", size_of(t.view.dtype)));
 }
@@ -49,6 +55,15 @@ void require_like(const char* what, const Named& t, const Named& model) {
   require_on_gpu(what, t);
   if (t.view.numel != model.view.numel || t.view.device != model.view.device)
     refuse(what, t, fmt::format("but {}", describe(model)));
+}
+
+/// None of what a step reads and writes lies in another.
+void require_apart(const char* what, std::initializer_list<Named> tensors) {
+  const auto begin = [](const Named* t) { return static_cast<const std::byte*>(t->view.data); };
+  for (const Named* a = tensors.begin(); a != tensors.end(); ++a)
+    for (const Named* b = a + 1; b != tensors.end(); ++b)
+      if (begin(a) < begin(b) + b->view.bytes() && begin(b) < begin(a) + a->view.bytes())
+        refuse(what, *a, fmt::format("it overlaps {}", b->name));
 }
 
 void require_dtype(const char* what, const Named& t, bool fits, const char* needed) {
@@ -90,6 +105,11 @@ struct NormMemory {
 };
 
 }  // namespace
+
+void fill_zero(TensorView target, Stream stream) {
+  require_on_gpu("fill_zero", {"target", target});
+  if (target.numel != 0) require_cuda_plugin("fill_zero").fill_zero(target, stream);
+}
 
 void cast(TensorView out, TensorView in, double factor, Stream stream) {
   const Named from{"in", in};
@@ -154,6 +174,7 @@ void Flattener::unflatten(TensorView flat, double factor, Stream stream) const {
 GradientNorm::GradientNorm(int device, std::int32_t steps) : device_(device) {
   NormMemory start{};
   start.result.steps = steps;
+  start.result.found_inf = 1;  // until there is a norm
   memory_ = require_cuda_plugin("GradientNorm").allocate(sizeof(NormMemory), device, &start);
 }
 
@@ -161,7 +182,9 @@ void GradientNorm::compute(std::span<const TensorView> gradients, double unscale
                            Stream stream) {
   const char* const what = "GradientNorm";
   if (gradients.empty()) throw UsageError("[cuda] GradientNorm: no gradients were given");
-  require_number(what, "unscale", unscale, unscale > 0, "more than 0");
+  const auto factor = static_cast<float>(unscale);  // what the kernel makes of it
+  require_number(what, "unscale", unscale, factor > 0 && std::isfinite(factor),
+                 "more than 0 and in the range of f32");
   if (!(max_norm > 0))
     throw UsageError(fmt::format("[cuda] GradientNorm: max_norm {} must be more than 0", max_norm));
   for (const TensorView& gradient : gradients) {
@@ -214,6 +237,7 @@ void sgd_step(const SgdTensors& t, const SgdOptions& options, Stream stream) {
   }
   if (f64 && is_given(copy)) refuse(what, copy, "an f64 value can have none");
   require_copy(what, copy, value);
+  require_apart(what, {value, gradient, momentum, copy});
   launch(what,
          SgdArguments{t.value.data, t.gradient.data, t.momentum.data, t.copy.data, t.norm,
                       t.value.numel, options.lr, options.momentum, t.value.dtype, t.gradient.dtype,
@@ -246,6 +270,8 @@ void adamw_step(const AdamWTensors& t, const AdamWOptions& options, std::int64_t
   require_dtype(what, gradient, is_up_to_f32(t.gradient.dtype), "f32, f16 or bf16");
   const Named copy{"copy", t.copy};
   require_copy(what, copy, value);
+  require_apart(what, {value, gradient, Named{"first_moment", t.first_moment},
+                       Named{"second_moment", t.second_moment}, copy});
   launch(what,
          AdamWArguments{static_cast<float*>(t.value.data), t.gradient.data,
                         static_cast<float*>(t.first_moment.data),

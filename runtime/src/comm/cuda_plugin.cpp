@@ -30,7 +30,7 @@ Loaded load() {
   if (&ddprun_cuda_plugin != nullptr) return {ddprun_cuda_plugin(DDPRUN_VERSION), {}};
   const auto path = folder_of_this_library() / "libddprun_cuda.so";
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored)))
     return {nullptr, fmt::format("ddprun was built without CUDA ({} is missing)", path.string())};
   // Never closed: threads and streams of CUDA live as long as the process.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -6,11 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string_view>
 
 #include <fmt/core.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "comm/cuda_plugin.h"
 
@@ -24,15 +26,26 @@ std::string why_unavailable(const ProcessGroupOptions& options, int size) {
   return cuda_plugin()->why_unavailable(options.device.value_or(0), size);
 }
 
+/// Whether somebody meant this process to use a GPU: then it is said that it cannot.
+bool gpu_was_meant() {
+  if (cuda_plugin() == nullptr && !why_no_cuda_plugin().starts_with("ddprun was built without"))
+    return true;  // there is one, and it cannot be loaded
+  for (const char* name : {"DDPRUN_CUDART_LIB", "DDPRUN_NCCL_LIB", "CUDA_VISIBLE_DEVICES"})
+    if (const auto value = get_env(name); value && !value->empty() && *value != "-1") return true;
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidiactl", ignored);
+}
+
 /// What two numbers per rank tell all ranks: the first rank that cannot use a GPU (size: none), and
-/// whether any sees one.
+/// whether any sees one, or was meant to.
 struct Census {
   std::int64_t first_without;
   bool any_sees_one;
 };
 
 Census take_census(Backend& host, int rank, int size, bool available, Deadline deadline) {
-  const bool sees_one = cuda_plugin() != nullptr && cuda_plugin()->device_count() > 0;
+  const bool sees_one =
+      gpu_was_meant() || (cuda_plugin() != nullptr && cuda_plugin()->device_count() > 0);
   std::array<std::int64_t, 2> smallest = {available ? size : rank, sees_one ? 0 : 1};
   Operation operation;  // number 0: part of the set-up
   operation.start = Deadline::Clock::now();

@@ -100,6 +100,9 @@ struct ProcessGroup::Impl {
     if (buffer.data == nullptr && buffer.numel > 0)
       throw UsageError(fmt::format("[process_group] {}: the buffer of {} elements has no data",
                                    kind, buffer.numel));
+    if (size_of(buffer.dtype) == 0)
+      throw UsageError(fmt::format("[process_group] {}: dtype {} is unknown", kind,
+                                   static_cast<int>(buffer.dtype)));
     if (buffer.numel > std::numeric_limits<std::size_t>::max() / size_of(buffer.dtype))
       throw UsageError(
           fmt::format("[process_group] {}: {} elements are too many", kind, buffer.numel));
@@ -174,10 +177,14 @@ Work ProcessGroup::all_reduce(TensorView buffer, ReduceOp op, Stream after, bool
   Impl& impl = in_use(impl_, "all_reduce");
   Backend& backend = impl.require_buffer("all_reduce", buffer);
   const bool on_gpu = buffer.device.type == DeviceType::cuda;
+  if (op > ReduceOp::max)
+    throw UsageError(
+        fmt::format("[process_group] all_reduce: ReduceOp {} is unknown", static_cast<int>(op)));
   if (op == ReduceOp::avg && !floating(buffer.dtype))
-    throw UsageError(fmt::format(
-        "[process_group] all_reduce: avg of {} is not a whole number; use sum and divide, or f64",
-        name_of(buffer.dtype)));
+    throw UsageError(
+        fmt::format("[process_group] all_reduce: avg of {} would not be a whole number; use sum "
+                    "and divide, or f64",
+                    name_of(buffer.dtype)));
   if (half(buffer.dtype) && !on_gpu)
     throw UsageError(
         fmt::format("[process_group] all_reduce: {} is reduced on GPUs only; use f32 in CPU memory",

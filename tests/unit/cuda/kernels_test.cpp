@@ -383,6 +383,15 @@ TEST_CASE("Steps: are left out as a whole when the gradient is not finite") {
   CHECK(same_bits(gpu.second.read(), state.second));
 }
 
+TEST_CASE("Steps: are left out while there is no norm yet") {
+  const OwnStream stream;
+  AdamWCase<F16> state(257);
+  const AdamWOnGpu<F16, F16> gpu(stream, state, 0);
+  const cuda::GradientNorm norm;
+  cuda::adamw_step(gpu.tensors(norm.result()), {}, 1, stream);
+  CHECK(same_bits(gpu.value.read(), state.value));
+}
+
 TEST_CASE("fill_zero: sets a range to zero and nothing beside it") {
   const OwnStream stream;
   const DeviceArray<Bf16> array(stream, random_values<Bf16>(77, 15), 3);
@@ -419,7 +428,7 @@ TEST_CASE("Kernels: refuse tensors that do not fit, and say what does not") {
       [&] {
         cuda::sgd_step({on_gpu(5), on_gpu(5)}, {.lr = 0.1, .momentum = 0.9}, stream);
       },
-      "[cuda] sgd_step: momentum has 0 f32 in CPU memory; but options.momentum is 0.9");
+      "[cuda] sgd_step: momentum is empty; but options.momentum is 0.9");
   refused(
       [&] {
         cuda::sgd_step({on_gpu(5), on_gpu(5)}, {.lr = -1}, stream);
@@ -435,6 +444,19 @@ TEST_CASE("Kernels: refuse tensors that do not fit, and say what does not") {
         cuda::adamw_step({on_gpu(5), on_gpu(5), on_gpu(5), on_gpu(5)}, {}, 0, stream);
       },
       "[cuda] adamw_step: step 0 must be 1 or more");
+  refused(
+      [&] {
+        cuda::sgd_step({on_gpu(5), on_gpu(5)}, {.lr = 0.1}, stream);
+      },
+      "[cuda] sgd_step: value has 5 f32 on GPU 0; it overlaps gradient");
+  refused([&] { cuda::fill_zero(on_gpu(std::size_t{1} << 62), stream); },
+          "[cuda] fill_zero: target has 4611686018427387904 f32 on GPU 0; that is too many");
+  refused(
+      [&] {
+        const TensorView gradient = on_gpu(5);
+        cuda::GradientNorm().compute(std::span(&gradient, 1), 1e300, 1, stream);
+      },
+      "[cuda] GradientNorm: unscale 1e+300 must be more than 0 and in the range of f32");
   refused([&] { cuda::Flattener({}); }, "[cuda] Flattener: no tensors were given");
 }
 

@@ -293,13 +293,24 @@ TEST_SUITE("cuda") {
   }
 
   TEST_CASE("CUDA: without any GPU, auto gives the CPU without a warning") {
-    const Variables none = {{"STUB_CUDA_ERROR", "100"}};
-    CHECK(count(probe({"group", "auto", "2"}, machine(none)).log, "backend cpu") == 0);
-    auto told = machine(none);
+    auto none = machine({{"STUB_CUDA_ERROR", "100"}, {"LD_LIBRARY_PATH", DDPRUN_STUBS "/cuda"}});
+    none.erase("DDPRUN_CUDART_LIB");
+    none.erase("DDPRUN_NCCL_LIB");
+    CHECK(count(probe({"group", "auto", "2"}, none).log, "backend cpu") == 0);
+    auto told = none;
     told["LOGLEVEL"] = "INFO";
     CHECK(count(probe({"group", "auto", "2"}, told).log,
                 "backend cpu for all ranks, since rank 0: no visible device "
                 "(CUDA_VISIBLE_DEVICES is not set)") == 1);
+  }
+
+  TEST_CASE("CUDA: where a GPU was meant to be used, auto says that it is not") {
+    auto meant = machine({{"STUB_CUDA_ERROR", "100"}, {"CUDA_VISIBLE_DEVICES", "0,1"}});
+    CHECK(count(probe({"group", "auto", "2"}, meant).log,
+                "backend cpu for all ranks, since rank 0: no visible device "
+                "(CUDA_VISIBLE_DEVICES=0,1)") == 1);
+    CHECK(count(probe({"group", "auto", "2"}, {{"DDPRUN_CUDART_LIB", "/no/such.so"}}).log,
+                "since rank 0: DDPRUN_CUDART_LIB=/no/such.so") == 1);
   }
 
   TEST_CASE("CUDA: what one rank lacks for nccl is the error of all ranks") {

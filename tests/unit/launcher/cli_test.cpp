@@ -234,8 +234,9 @@ TEST_SUITE("launcher") {
   TEST_CASE("cli: nproc cpu, gpu and auto count what may be used") {
     CHECK(parse({"--nproc_per_node=cpu", "W"}).config.nodes.nproc_per_node == usable_cpus());
     const ScopedEnv none(Variables{{"CUDA_VISIBLE_DEVICES", ""}});
-    CHECK(error_of({"--nproc_per_node=gpu", "W"}) ==
-          "[cli] --nproc_per_node gpu: no GPU is visible (CUDA_VISIBLE_DEVICES=)");
+    CHECK(
+        error_of({"--nproc_per_node=gpu", "W"}) ==
+        "[cli] --nproc_per_node gpu: no GPU is visible, or none is there (CUDA_VISIBLE_DEVICES=)");
     CHECK(parse({"--nproc_per_node=auto", "W"}).config.nodes.nproc_per_node == usable_cpus());
     const ScopedEnv two(Variables{{"CUDA_VISIBLE_DEVICES", "GPU-aa,GPU-bb"}});
     CHECK(parse({"--nproc_per_node=gpu", "W"}).config.nodes.nproc_per_node == 2);

@@ -68,7 +68,9 @@ class CpuBackend final : public Backend {
                   timeout),
         doorbell_(rank, pages_in(page_segments_), health_),
         collectives_(doorbell_, make_slots(deadline), cores),
-        queue_spin_(cores < 2 * doorbell_.size() ? kSpinBesideComputing : kSpin) {}
+        queue_spin_(cores < 2 * doorbell_.size() ? kSpinBesideComputing : kSpin) {
+    onlooker_.look_on();
+  }
 
   ~CpuBackend() override {
     if (!queue_.idle()) health_.record(rank_, Cause::left);  // pending: "group destroyed"

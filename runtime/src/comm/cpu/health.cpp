@@ -163,9 +163,11 @@ void Health::leave() {
 }
 
 std::string Health::describe(int rank, Cause cause) const {
-  const auto operation =
-      sequence_ == 0 ? std::string("[process_group] set-up")
-                     : fmt::format("[process_group] {} #{}", ddprun::describe(call_), sequence_);
+  const auto operation = [&]() -> std::string {
+    if (looks_on_) return "[process_group] watching the ranks";
+    if (sequence_ == 0) return "[process_group] set-up";
+    return fmt::format("[process_group] {} #{}", ddprun::describe(call_), sequence_);
+  }();
   const char* const reason = pages_[static_cast<std::size_t>(rank)]->reason;
   const auto who = rank == rank_ ? std::string("this rank") : fmt::format("rank {}", rank);
   switch (cause) {
@@ -206,7 +208,7 @@ std::vector<Call> Health::calls() const {
 
 // All ranks have rung for this step and nobody goes on, so the bells stay as they are.
 std::string Health::describe_difference() const {
-  if (sequence_ == 0)  // an onlooker, who knows no step
+  if (looks_on_)
     return fmt::format("[process_group] rank {} made another call than the others",
                        static_cast<int>(central_.failure.load() & 0xffffffffU));
   const std::vector<Call> all = calls();

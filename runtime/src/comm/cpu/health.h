@@ -27,6 +27,9 @@ class Health {
   Health(int rank, std::vector<Page*> pages, const std::vector<pid_t>& pids,
          std::chrono::milliseconds timeout);
 
+  /// From now on it watches beside the operations, of which its texts know nothing.
+  void look_on() { looks_on_ = true; }
+
   /// Names the operation, which starts at `step`, in the texts of errors from now on.
   /// Throws: as throw_failure() when the group has failed already.
   void begin(const Call& call, std::uint64_t sequence, std::uint32_t step);
@@ -64,6 +67,7 @@ class Health {
   Call call_;
   std::uint64_t sequence_ = 0;
   std::uint32_t step_ = 0;
+  bool looks_on_ = false;
 };
 
 /// Before the page is shared: nobody may ask for the lifeline of a page that has none.
