@@ -29,8 +29,9 @@ constexpr milliseconds kForCulprit(300);
 constexpr milliseconds kAbort(5000);
 // A call that takes longer than this once the group has failed is taken to hang.
 constexpr milliseconds kCallUnderWay(1000);
+constexpr std::chrono::microseconds kYield(500);
 
-/// Sleeps a little longer every time: for answers that come in microseconds or in seconds.
+/// Sleeps a little longer every time: for answers that come in milliseconds or in seconds.
 class BackOff {
  public:
   void pause() {
@@ -40,6 +41,22 @@ class BackOff {
 
  private:
   std::chrono::microseconds pause_{50};
+};
+
+/// For calls, which NCCL hands to a thread of its own that mostly needs some microseconds: a sleep
+/// would hold up the program longer than the call. Sleeps only when it takes long.
+class ShortWait {
+ public:
+  void pause() {
+    if (Deadline::Clock::now() < yield_until_)
+      std::this_thread::yield();
+    else
+      back_off_.pause();
+  }
+
+ private:
+  Deadline::Clock::time_point yield_until_ = Deadline::Clock::now() + kYield;
+  BackOff back_off_;
 };
 
 // NCCL 2.26 can hang when set up without blocking
@@ -182,11 +199,11 @@ void NcclCommunicator::call(const char* name, const Call& one) {
     comm = comm_;
   }
   NcclResult result = one(comm);
-  BackOff back_off;
+  ShortWait wait;
   while (result == kNcclInProgress && !ended()) {  // the watchdog ends it at the deadline
-    back_off.pause();
     if (const NcclResult asked = nccl_.ncclCommGetAsyncError(comm, &result); asked != kNcclSuccess)
       result = asked;
+    if (result == kNcclInProgress) wait.pause();
   }
   {
     const std::lock_guard lock(mutex_);
