@@ -45,18 +45,18 @@ class OnDevice {
  public:
   explicit OnDevice(int device) {
     double_cuda_suspend_faults(true);
-    cudaGetDevice(&before_);
+    cuCtxGetCurrent(&before_);
     cudaSetDevice(device);
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() {
-    cudaSetDevice(before_);
+    cuCtxSetCurrent(before_);
     double_cuda_suspend_faults(false);
   }
 
  private:
-  int before_ = 0;
+  CudaContext before_ = nullptr;
 };
 
 /// Operations of one communicator run in the order they are issued, whatever their streams.
