@@ -434,6 +434,22 @@ TEST_SUITE("contract") {
     for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
   }
 
+  TEST_CASE("NcclBackend: a call that blocks is not aborted while it is under way") {
+    constexpr int kAborted = 7;
+    auto ranks = gpu_ranks(2, kShort,
+                           {{"NCCL_COMM_BLOCKING", "1"},
+                            {"FAKE_NCCL_FAULTS",
+                             "rank=0,call=ncclAllReduce,nth=3,do=inprogress:5000;"
+                             "rank=0,call=ncclCommAbort,do=exit:7"}},
+                           reduce_for_ever);
+    for (int r = 0; r < 2; ++r) {
+      const auto failure = failure_from(ranks, r);
+      CHECK_MESSAGE(failure.type == "TimeoutError", failure.text);
+    }
+    const int status = ranks.wait(0);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) != kAborted));
+  }
+
   TEST_CASE("NcclBackend: a set-up that blocks has a deadline") {
     auto ranks = gpu_ranks(2, kShort,
                            {{"NCCL_COMM_BLOCKING", "1"},
