@@ -67,7 +67,7 @@ step() {
     if [ "$need" = required ]; then failed=1; else result="$result, info"; fi
   fi
   figure=$(grep '^figure ' "$log" | tail -n 1 | cut -c 8-)
-  failure=$(grep -E '^FAILED|^skipped|ERROR:|error while loading' "$log" | head -n 1 | cut -c 1-150)
+  failure=$(grep -E '^FAILED|^skipped|ERROR:|Error: |error while loading' "$log" | head -n 1 | cut -c 1-150)
   if [ $status -ne 0 ] && [ -n "$failure" ]; then figure=$failure; fi
   if [ -z "$figure" ]; then figure=$(grep -E '^\[doctest\] assertions|: OK$|^final:' "$log" | tail -n 1 | cut -c 1-150); fi
   row "$name" "$result" $(($(date +%s) - start)) "$figure"

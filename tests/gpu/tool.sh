@@ -14,7 +14,6 @@ find_tool() {
 case $mode in
 memory)
   find_tool compute-sanitizer
-  # Device code has errors only with 9; other failures before the first kernel are the tool's own.
   said=$("$tool" --error-exitcode 9 "$bin/unit_cuda_kernels" --test-case="*step*,*Norm: finds*" 2>&1)
   status=$?
   echo "$said"
