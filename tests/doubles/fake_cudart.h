@@ -122,6 +122,9 @@ CudaError cudaLibraryGetKernel(CudaKernel* kernel, CudaLibrary library, const ch
 CudaError cudaLibraryUnload(CudaLibrary library);
 CudaError cudaLaunchKernel(const void* kernel, CudaDim3 grid, CudaDim3 block, void** arguments,
                            std::size_t shared_bytes, CudaStream stream);
+CudaError cudaFuncGetAttributes(void* attributes, const void* kernel);
+CudaError cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
+                                                        int threads, std::size_t shared_bytes);
 
 // What code that nvcc makes for <<<>>> calls.
 void** __cudaRegisterFatBinary(void* code);

@@ -121,6 +121,11 @@ class Arguments {
   std::vector<std::size_t> offsets_;
 };
 
+bool is_kernel(const void* handle) {
+  const auto* const kernel = static_cast<const Kernel*>(handle);
+  return kernel && kernel->magic == Kernel::kMagic && kernel->body;
+}
+
 bool possible(CudaDim3 grid, CudaDim3 block, std::size_t shared_bytes) {
   const auto threads = std::uint64_t{block.x} * block.y * block.z;
   return grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x < 1u << 31 && grid.y < 1u << 16 &&
@@ -133,7 +138,7 @@ CudaError launch(const Kernel* kernel, CudaDim3 grid, CudaDim3 block, void** arg
   Stream* stream = nullptr;
   const CudaError error = find_stream(handle, stream);
   if (error != kSuccess) return error;
-  if (!kernel || kernel->magic != Kernel::kMagic || !kernel->body) return kInvalidDeviceFunction;
+  if (!is_kernel(kernel)) return kInvalidDeviceFunction;
   const KernelBody& body = *kernel->body;
   if (!possible(grid, block, shared_bytes)) return kInvalidConfiguration;
   if (stream->device != current_device())
@@ -195,6 +200,24 @@ CudaError cudaLaunchKernel(const void* function, CudaDim3 grid, CudaDim3 block, 
     if (kernel_of_host_function(&kernel, function) != kSuccess)
       kernel = const_cast<void*>(function);
     return launch(static_cast<Kernel*>(kernel), grid, block, arguments, shared_bytes, stream);
+  });
+}
+
+CudaError cudaFuncGetAttributes(void* attributes, const void* kernel) {
+  return call(__func__, [&] {
+    if (!attributes) return kInvalidValue;
+    return is_kernel(kernel) ? kSuccess : kInvalidDeviceFunction;
+  });
+}
+
+CudaError cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
+                                                        int threads, std::size_t) {
+  return call(__func__, [&] {
+    if (!blocks || threads <= 0) return kInvalidValue;
+    if (!is_kernel(kernel)) return kInvalidDeviceFunction;
+    constexpr int kThreadsPerMultiprocessor = 1024;  // as if registers allowed no more
+    *blocks = threads > kThreadsPerMultiprocessor ? 0 : kThreadsPerMultiprocessor / threads;
+    return kSuccess;
   });
 }
 

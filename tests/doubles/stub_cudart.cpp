@@ -78,6 +78,8 @@ int cudaEventRecord() { return 0; }
 int cudaEventQuery() { return 0; }
 int cudaThreadExchangeStreamCaptureMode() { return 0; }
 int cudaLaunchKernel() { return 0; }
+int cudaFuncGetAttributes() { return 0; }
+int cudaOccupancyMaxActiveBlocksPerMultiprocessor() { return 2; }
 
 #pragma GCC visibility pop
 }

@@ -89,93 +89,127 @@ std::vector<TensorView> parts_of(TensorView whole) {
   return parts;
 }
 
-void bandwidth(Report& report, std::size_t numel) {
-  Arena arena(numel);
-  const TensorView value = arena.make(DType::f32);
-  const TensorView gradient = arena.make(DType::f32);
-  const TensorView first = arena.make(DType::f32);
-  const TensorView second = arena.make(DType::f32);
-  const TensorView gradient16 = arena.make(DType::bf16);
-  const TensorView copy16 = arena.make(DType::bf16);
-  const auto parts = parts_of(gradient);
-  const cuda::Flattener flattener(parts);
-  cuda::GradientNorm norm;
-  const test::OwnStream stream;
-  const CudaApi& api = cuda_api();
-  Stopwatch stopwatch;
-  const auto rate_of = [&](int bytes_per_element, float milliseconds) {
-    return static_cast<double>(numel) * bytes_per_element / 1e6 / milliseconds;
-  };
+/// What all kernels work on, at once in device memory.
+struct Workload {
+  explicit Workload(std::size_t numel) : arena(numel) {}
 
-  const double copy_rate = rate_of(8, stopwatch.median(stream, [&] {
-    require_cuda(api,
-                 api.cudaMemcpyAsync(first.data, value.data, value.bytes(), kCudaMemcpyDefault,
-                                     stream.handle()),
-                 "cudaMemcpyAsync");
-  }));
-  report.note(fmt::format("{} elements; a copy moves {:.0f} GB/s; median of {}", numel, copy_rate,
-                          kRepeats));
-  const std::vector<Row> rows = {
+  Arena arena;
+  TensorView value = arena.make(DType::f32);
+  TensorView gradient = arena.make(DType::f32);
+  TensorView first = arena.make(DType::f32);
+  TensorView second = arena.make(DType::f32);
+  TensorView gradient16 = arena.make(DType::bf16);
+  TensorView copy16 = arena.make(DType::bf16);
+  cuda::Flattener flattener{parts_of(gradient)};
+  cuda::GradientNorm norm;
+  test::OwnStream stream;
+};
+
+std::vector<Row> steps(Workload& w) {
+  const SgdOptions momentum{.lr = 0.1, .momentum = 0.9};
+  return {
       {"sgd f32", 12,
        [&] {
-         cuda::sgd_step({value, gradient}, {.lr = 0.1}, stream);
+         cuda::sgd_step({w.value, w.gradient}, {.lr = 0.1}, w.stream);
        }},
       {"sgd f32 momentum", 20,
-       [&] {
-         cuda::sgd_step({value, gradient, first}, {.lr = 0.1, .momentum = 0.9}, stream);
+       [&, momentum] {
+         cuda::sgd_step({w.value, w.gradient, w.first}, momentum, w.stream);
        }},
       {"sgd bf16 momentum copy", 20,
-       [&] {
-         cuda::sgd_step({value, gradient16, first, copy16}, {.lr = 0.1, .momentum = 0.9}, stream);
+       [&, momentum] {
+         cuda::sgd_step({w.value, w.gradient16, w.first, w.copy16}, momentum, w.stream);
        }},
       {"adamw f32", 28,
        [&] {
-         cuda::adamw_step({value, gradient, first, second}, {}, 1, stream);
+         cuda::adamw_step({w.value, w.gradient, w.first, w.second}, {}, 1, w.stream);
        }},
       {"adamw f32 copy", 30,
        [&] {
-         cuda::adamw_step({value, gradient, first, second, copy16}, {}, 1, stream);
+         cuda::adamw_step({w.value, w.gradient, w.first, w.second, w.copy16}, {}, 1, w.stream);
        }},
       {"adamw bf16 copy", 28,
        [&] {
-         cuda::adamw_step({value, gradient16, first, second, copy16}, {}, 1, stream);
+         cuda::adamw_step({w.value, w.gradient16, w.first, w.second, w.copy16}, {}, 1, w.stream);
        }},
+  };
+}
+
+std::vector<Row> passes(Workload& w) {
+  return {
       {"norm f32", 4,
        [&] {
-         norm.compute({&gradient, 1}, 1, 1, stream);
+         w.norm.compute({&w.gradient, 1}, 1, 1, w.stream);
        }},
       {"norm bf16", 2,
        [&] {
-         norm.compute({&gradient16, 1}, 1, 1, stream);
+         w.norm.compute({&w.gradient16, 1}, 1, 1, w.stream);
        }},
-      {"scale f32", 8, [&] { cuda::cast(value, value, 0.5, stream); }},
-      {"scale bf16", 4, [&] { cuda::cast(copy16, copy16, 0.5, stream); }},
-      {"cast f32 to bf16", 6, [&] { cuda::cast(copy16, value, 1, stream); }},
-      {"cast bf16 to f32", 6, [&] { cuda::cast(value, copy16, 1, stream); }},
-      {"flatten f32", 8, [&] { flattener.flatten(value, 1, stream); }},
-      {"flatten f32 to bf16", 6, [&] { flattener.flatten(gradient16, 1, stream); }},
-      {"unflatten bf16 to f32", 6, [&] { flattener.unflatten(gradient16, 1, stream); }},
+      {"scale f32", 8, [&] { cuda::cast(w.value, w.value, 0.5, w.stream); }},
+      {"scale bf16", 4, [&] { cuda::cast(w.copy16, w.copy16, 0.5, w.stream); }},
+      {"cast f32 to bf16", 6, [&] { cuda::cast(w.copy16, w.value, 1, w.stream); }},
+      {"cast bf16 to f32", 6, [&] { cuda::cast(w.value, w.copy16, 1, w.stream); }},
+      {"flatten f32", 8, [&] { w.flattener.flatten(w.value, 1, w.stream); }},
+      {"flatten f32 to bf16", 6, [&] { w.flattener.flatten(w.gradient16, 1, w.stream); }},
+      {"unflatten bf16 to f32", 6, [&] { w.flattener.unflatten(w.gradient16, 1, w.stream); }},
   };
+}
+
+/// GB/s
+double rate_of(const Row& row, std::size_t numel, float milliseconds) {
+  return static_cast<double>(numel) * row.bytes_per_element / 1e6 / milliseconds;
+}
+
+/// A line for each kernel. The aim is a share of what a copy reaches; a kernel below it is seen in
+/// the table, but fails nothing.
+void bandwidth(Report& report, std::size_t numel) {
+  constexpr double kAim = 80;
+  Workload w(numel);
+  const CudaApi& api = cuda_api();
+  Stopwatch stopwatch;
+  const Row copy{"copy", 8, [&] {
+                   require_cuda(api,
+                                api.cudaMemcpyAsync(w.first.data, w.value.data, w.value.bytes(),
+                                                    kCudaMemcpyDefault, w.stream.handle()),
+                                "cudaMemcpyAsync");
+                 }};
+  const double copy_rate = rate_of(copy, numel, stopwatch.median(w.stream, copy.work));
+  report.note(fmt::format("{} elements; a copy moves {:.0f} GB/s; median of {}", numel, copy_rate,
+                          kRepeats));
   fmt::print("{:24} {:>6} {:>10} {:>8} {:>14}\n", "kernel", "B/elem", "ms", "GB/s",
              "share of copy");
-  double worst = 1e9;
-  std::string worst_name;
-  for (const Row& row : rows) {
-    const float milliseconds = stopwatch.median(stream, row.work);
-    const double rate = rate_of(row.bytes_per_element, milliseconds);
-    fmt::print("{:24} {:6} {:10.3f} {:8.0f} {:12.0f} %\n", row.name, row.bytes_per_element,
-               milliseconds, rate, 100 * rate / copy_rate);
-    if (rate >= worst) continue;
-    worst = rate;
-    worst_name = row.name;
-  }
-  report.figure(fmt::format("copy {:.0f} GB/s; slowest: {} {:.0f} %", copy_rate, worst_name,
-                            100 * worst / copy_rate));
+  std::string missed;
+  double worst = 100;
+  for (const auto& rows : {steps(w), passes(w)})
+    for (const Row& row : rows) {
+      const float milliseconds = stopwatch.median(w.stream, row.work);
+      const double rate = rate_of(row, numel, milliseconds);
+      const double share = 100 * rate / copy_rate;
+      fmt::print("{:24} {:6} {:10.3f} {:8.0f} {:12.0f} %{}\n", row.name, row.bytes_per_element,
+                 milliseconds, rate, share, share < kAim ? "  MISSED" : "");
+      if (share < kAim)
+        missed += fmt::format("{}{} {:.0f} %", missed.empty() ? "" : ", ", row.name, share);
+      worst = std::min(worst, share);
+    }
+  report.figure(fmt::format("copy {:.0f} GB/s; {}", copy_rate,
+                            missed.empty()
+                                ? fmt::format("all kernels at {:.0f} % of it or more", worst)
+                                : fmt::format("MISSED {:.0f} %: {}", kAim, missed)));
+}
+
+/// One step of AdamW, for a profiler.
+void one_adamw(Report& report, std::size_t numel) {
+  Workload w(numel);
+  cuda::adamw_step({w.value, w.gradient16, w.first, w.second, w.copy16}, {}, 1, w.stream);
+  w.stream.wait();
+  report.note(fmt::format("elements {}, floor 28", numel));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::size_t numel = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::size_t{1} << 30;
-  return run_mode(argc, argv, {{"bandwidth", [&](Report& r) { bandwidth(r, numel); }}});
+  return run_mode(argc, argv,
+                  {{"bandwidth", [&](Report& r) { bandwidth(r, numel); }},
+                   {"adamw", [&](Report& r) { one_adamw(r, numel); }}});
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What NCCL does on one GPU: set-up and all operations of a group of one rank, the tail that some
-// versions do not write, registered memory, abort, and two ranks on one GPU.
+// What NCCL does on one GPU: set-up and all operations of a group of one rank, by itself and
+// through the product's communicator; the tail that some versions do not write, registered memory,
+// abort, and two ranks on one GPU.
 #include <ddprun/cuda.h>
+#include <ddprun/hash_store.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "comm/nccl/nccl_api.h"
+#include "comm/nccl/nccl_comm.h"
 #include "gpu/check.h"
 #include "support/device_array.h"
 
@@ -123,17 +126,8 @@ NcclRedOp times_half(NcclComm comm) {
   return op;
 }
 
-void operations(Report& report) {
+void reductions(Report& report, NcclComm comm) {
   const NcclApi& api = nccl_api();
-  cuda_api().cudaSetDevice(0);
-  report.note(fmt::format("{}: NCCL {}", api.path, nccl_version_text(api.version)));
-  const auto threads = entries_of("/proc/self/task");
-  const auto files = entries_of("/proc/self/fd");
-  Alone alone;
-  const NcclComm comm = alone.get();
-  report.note(fmt::format("set-up added {} threads, {} descriptors",
-                          entries_of("/proc/self/task") - threads,
-                          entries_of("/proc/self/fd") - files));
   constexpr std::size_t n = 1003;
   const auto all_reduce = [&](NcclRedOp op) {
     return [&api, comm, op](const void* in, void* out, CudaStream stream) {
@@ -145,47 +139,95 @@ void operations(Report& report) {
   const NcclRedOp half = times_half(comm);
   report.check(wrong_after(n, 0.5f, comm, all_reduce(half)) == 0, "all-reduce PreMulSum");
   expect(report, "ncclRedOpDestroy", api.ncclRedOpDestroy(half, comm));
-  report.check(wrong_after(n, 1, comm,
-                           [&](const void* in, void* out, CudaStream stream) {
-                             return api.ncclBroadcast(in, out, n, kNcclFloat32, 0, comm, stream);
-                           }) == 0,
-               "broadcast");
+}
+
+void other_collectives(Report& report, NcclComm comm) {
+  const NcclApi& api = nccl_api();
+  constexpr std::size_t n = 1003;
+  const auto check = [&](const char* what, auto call) {
+    report.check(wrong_after(n, 1, comm, call) == 0, what);
+  };
+  check("broadcast", [&](const void* in, void* out, CudaStream stream) {
+    return api.ncclBroadcast(in, out, n, kNcclFloat32, 0, comm, stream);
+  });
   if (const auto gather = nccl_function<GatherLike>("ncclAllGather"))
-    report.check(wrong_after(n, 1, comm,
-                             [&](const void* in, void* out, CudaStream stream) {
-                               return gather(in, out, n, kNcclFloat32, comm, stream);
-                             }) == 0,
-                 "all-gather");
+    check("all-gather", [&](const void* in, void* out, CudaStream stream) {
+      return gather(in, out, n, kNcclFloat32, comm, stream);
+    });
   if (const auto scatter = nccl_function<ReduceLike>("ncclReduceScatter"))
-    report.check(wrong_after(n, 1, comm,
-                             [&](const void* in, void* out, CudaStream stream) {
-                               return scatter(in, out, n, kNcclFloat32, kNcclSum, comm, stream);
-                             }) == 0,
-                 "reduce-scatter");
+    check("reduce-scatter", [&](const void* in, void* out, CudaStream stream) {
+      return scatter(in, out, n, kNcclFloat32, kNcclSum, comm, stream);
+    });
   using Group = NcclResult (*)();
   const auto group_start = nccl_function<Group>("ncclGroupStart");
   const auto group_end = nccl_function<Group>("ncclGroupEnd");
   if (group_start != nullptr && group_end != nullptr)
-    report.check(wrong_after(n, 1, comm,
-                             [&](const void* in, void* out, CudaStream stream) {
-                               group_start();
-                               api.ncclAllReduce(in, out, n, kNcclFloat32, kNcclSum, comm, stream);
-                               return group_end();
-                             }) == 0,
-                 "all-reduce in a group");
+    check("all-reduce in a group", [&](const void* in, void* out, CudaStream stream) {
+      group_start();
+      api.ncclAllReduce(in, out, n, kNcclFloat32, kNcclSum, comm, stream);
+      return group_end();
+    });
+}
+
+void split(Report& report, NcclComm comm) {
   using Split = NcclResult (*)(NcclComm, int, int, NcclComm*, NcclConfig*);
-  if (const auto split = nccl_function<Split>("ncclCommSplit")) {
-    NcclComm part = nullptr;
-    expect(report, "ncclCommSplit", settled(comm, split(comm, 0, 0, &part, nullptr), Seconds(20)));
-    if (part != nullptr) expect(report, "ncclCommAbort of the part", api.ncclCommAbort(part));
-  }
+  const auto make_part = nccl_function<Split>("ncclCommSplit");
+  if (make_part == nullptr) return;
+  NcclComm part = nullptr;
+  const NcclResult made = make_part(comm, 0, 0, &part, nullptr);
+  expect(report, "ncclCommSplit", settled(comm, made, Seconds(20)));
+  if (part != nullptr) expect(report, "ncclCommAbort of the part", nccl_api().ncclCommAbort(part));
+}
+
+void operations(Report& report) {
+  const NcclApi& api = nccl_api();
+  cuda_api().cudaSetDevice(0);
+  report.note(fmt::format("{}: NCCL {}", api.path, nccl_version_text(api.version)));
+  const auto threads = entries_of("/proc/self/task");
+  const auto files = entries_of("/proc/self/fd");
+  const auto note_growth = [&](const char* when) {
+    report.note(fmt::format("{}: {} threads, {} descriptors more", when,
+                            entries_of("/proc/self/task") - threads,
+                            entries_of("/proc/self/fd") - files));
+  };
+  Alone alone;
+  note_growth("after set-up");
+  reductions(report, alone.get());
+  other_collectives(report, alone.get());
+  split(report, alone.get());
   const NcclComm ended = alone.release();
   expect(report, "ncclCommFinalize", settled(ended, api.ncclCommFinalize(ended), Seconds(20)));
   expect(report, "ncclCommDestroy", api.ncclCommDestroy(ended));
-  report.note(fmt::format("left after the end: {} threads, {} descriptors",
-                          entries_of("/proc/self/task") - threads,
-                          entries_of("/proc/self/fd") - files));
+  note_growth("after the end");
   report.figure("NCCL " + nccl_version_text(api.version));
+}
+
+/// The product's own communicator, whose set-up goes through a store, closed and aborted.
+void communicator(Report& report) {
+  const NcclApi& api = nccl_api();
+  cuda_api().cudaSetDevice(0);
+  for (const bool clean : {true, false}) {
+    const auto store = make_hash_store();
+    const auto start = Deadline::Clock::now();
+    NcclCommunicator comm(
+        api, cuda_api(), {*store, 0, 1, 0, Seconds(20)}, [] {}, Deadline::after(Seconds(20)));
+    const std::chrono::duration<double> took = Deadline::Clock::now() - start;
+    std::size_t wrong = 0;
+    comm.call("ncclAllReduce", [&](NcclComm handle) {
+      wrong = wrong_after(4096, 1, handle, [&](const void* in, void* out, CudaStream stream) {
+        return api.ncclAllReduce(in, out, 4096, kNcclFloat32, kNcclSum, handle, stream);
+      });
+      return kNcclSuccess;
+    });
+    report.check(wrong == 0, "a call through NcclCommunicator");
+    report.check(comm.async_error().value_or(kNcclSuccess) == kNcclSuccess,
+                 "no asynchronous error");
+    const auto deadline = Deadline::after(Seconds(10));
+    report.check(clean ? comm.close(deadline) : comm.abort(deadline),
+                 clean ? "close in time" : "abort in time");
+    report.check(comm.handle() == nullptr, "nothing is left");
+    report.figure(fmt::format("set-up of one rank takes {:.2f} s", took.count()));
+  }
 }
 
 /// https://github.com/NVIDIA/nccl/issues/1950
@@ -251,7 +293,8 @@ void memory(Report& report) {
   report.figure(symmetric);
 }
 
-/// A quarter of a second of kernels, a collective behind them, and an abort from another thread.
+/// Enough kernels to keep a stream at work for a quarter of a second, a collective behind them, and
+/// an abort from another thread. An average out of place: in place one rank launches nothing.
 void abort_under_way(Report& report) {
   const NcclApi& api = nccl_api();
   cuda_api().cudaSetDevice(0);
@@ -259,14 +302,18 @@ void abort_under_way(Report& report) {
   const OwnStream stream;
   const bool slow = cuda_api().test_double;  // CPUs
   const std::size_t n = slow ? std::size_t{1} << 16 : std::size_t{1} << 26;
-  const DeviceArray<float> array(stream, ramp(n));
-  for (int i = 0; i < (slow ? 20 : 2000); ++i) cuda::cast(array.view(), array.view(), 1, stream);
-  void* const data = array.view().data;
-  const NcclResult queued = settled(
-      alone.get(),
-      api.ncclAllReduce(data, data, n, kNcclFloat32, kNcclSum, alone.get(), stream.handle()),
-      Seconds(10));
+  const DeviceArray<float> in(stream, ramp(n));
+  const DeviceArray<float> out(stream, ramp(n));
+  for (int i = 0; i < (slow ? 20 : 2000); ++i) cuda::cast(in.view(), in.view(), 1, stream);
+  const NcclResult queued =
+      settled(alone.get(),
+              api.ncclAllReduce(in.view().data, out.view().data, n, kNcclFloat32, kNcclAvg,
+                                alone.get(), stream.handle()),
+              Seconds(10));
   expect(report, "ncclAllReduce behind other work", queued);
+  report.note(cuda_api().cudaStreamQuery(stream.handle()) == kCudaErrorNotReady
+                  ? "the stream is at work when abort is called"
+                  : "the stream had ended before abort was called: nothing is shown");
   const auto start = Deadline::Clock::now();
   NcclResult aborted = -1;
   std::thread([&] {
@@ -333,6 +380,7 @@ int main(int argc, char** argv) {
   const char* const file = argc > 3 ? argv[3] : "";
   return run_mode(argc, argv,
                   {{"operations", operations},
+                   {"communicator", communicator},
                    {"tail", tail},
                    {"memory", memory},
                    {"abort", abort_under_way},

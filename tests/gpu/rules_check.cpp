@@ -109,7 +109,9 @@ void events(Report& report) {
           stream.handle(), [](void* device) { answer = cuda_api().cudaFree(device); }, nullptr),
       "cudaLaunchHostFunc");
   stream.wait();
-  expect(report, "cudaFree in a host function", answer, kNotPermitted);
+  // CUDA "may" refuse it; the double always does.
+  report.note(fmt::format("cudaFree in a host function: {} ({} by the double)", answer.load(),
+                          kNotPermitted));
 }
 
 void capture(Report& report) {

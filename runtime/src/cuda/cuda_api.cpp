@@ -57,6 +57,9 @@ void find_functions(const SharedLibrary& library, CudaApi& api) {
   require("cudaLaunchKernel", api.cudaLaunchKernel);
   library.find("cudaLibraryLoadData", api.cudaLibraryLoadData);
   library.find("cudaLibraryGetKernel", api.cudaLibraryGetKernel);
+  library.find("cudaFuncGetAttributes", api.cudaFuncGetAttributes);
+  library.find("cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+               api.cudaOccupancyMaxActiveBlocksPerMultiprocessor);
   if (!missing.empty())
     throw DeviceError(fmt::format("{} lacks {}; is it NVIDIA's?", library.description(),
                                   fmt::join(missing, ", ")));

@@ -113,6 +113,26 @@ __device__ void for_each_pack(Share share, std::size_t numel, const Body& body, 
     run_pack<1>(i < head ? i : i + packs * N, body, arrays...);
 }
 
+/// The same packs in the same order for one array that is only read: without a store to end its
+/// memory access, a thread must have several loads under way to keep up with the memory.
+template <class T, class Body>
+__device__ void read_packs(Share share, std::size_t numel, const Body& body, In<T> array) {
+  constexpr std::size_t kAhead = 4;
+  constexpr std::size_t N = 16 / sizeof(T);
+  const std::size_t head = head_of<N>(numel, array);
+  const std::size_t packs = (numel - head) / N;
+  std::size_t i = share.first;
+  for (; i + (kAhead - 1) * share.stride < packs; i += kAhead * share.stride) {
+    Pack<T, N> ahead[kAhead];
+    for (std::size_t k = 0; k < kAhead; ++k)
+      ahead[k] = array.template load<N>(head + (i + k * share.stride) * N);
+    for (const Pack<T, N>& pack : ahead) body(pack);
+  }
+  for (; i < packs; i += share.stride) run_pack<N>(head + i * N, body, array);
+  for (i = share.first; i < numel - packs * N; i += share.stride)
+    run_pack<1>(i < head ? i : i + packs * N, body, array);
+}
+
 /// body(element&...).
 template <class Body, class... Arrays>
 __device__ void for_each_element(Share share, std::size_t numel, const Body& body,

@@ -27,4 +27,6 @@ std::span<const std::byte> kernel_image() {
   return {ddprun_kernel_image_begin, ddprun_kernel_image_end};
 }
 
+int kernel_image_version() { return DDPRUN_KERNEL_IMAGE_VERSION; }
+
 }  // namespace ddprun

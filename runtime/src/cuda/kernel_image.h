@@ -9,5 +9,7 @@
 namespace ddprun {
 
 std::span<const std::byte> kernel_image();
+/// The version of CUDA whose compiler made it; 13000 for 13.0, 0 if none did.
+int kernel_image_version();
 
 }  // namespace ddprun

@@ -14,8 +14,14 @@
 
 namespace ddprun {
 
+/// Loads all kernels onto the calling thread's device, since the first launch of one that is loaded
+/// lazily can wait for work that is under way. Nothing happens where they cannot be loaded: not all
+/// groups launch one, and the launch says why not.
+/// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#lazy-loading
+void prepare_kernels();
+
 /// `arguments` is the kernel's struct of device_kernels.h. `blocks`: how many have work; kernels
-/// loop, so that never more run than the device holds at once.
+/// loop, so that no more are launched than the device holds at once, by its own account.
 void launch_kernel(DeviceKernel kernel, const void* arguments, std::size_t blocks,
                    CudaStream stream);
 

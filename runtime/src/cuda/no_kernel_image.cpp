@@ -9,4 +9,6 @@ std::span<const std::byte> kernel_image() {
   return std::as_bytes(std::span(kName));
 }
 
+int kernel_image_version() { return 0; }
+
 }  // namespace ddprun

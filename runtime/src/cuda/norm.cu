@@ -34,7 +34,7 @@ __device__ double sum_of_squares(Share share, const void* gradient, DType dtype,
   double sum = 0;
   with_type(dtype, [&](auto element) {
     using T = decltype(element);
-    for_each_pack(
+    read_packs(
         share, numel,
         [&](const auto& pack) {
           float squares = 0;
@@ -48,7 +48,10 @@ __device__ double sum_of_squares(Share share, const void* gradient, DType dtype,
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kMaxThreads) ddprun_square_sum(SquareSumArguments a) {
+// Four blocks a multiprocessor, no more: with that many registers all loads of read_packs are under
+// way before the first is used.
+extern "C" __global__ void __launch_bounds__(kMaxThreads, 4)
+    ddprun_square_sum(SquareSumArguments a) {
   for (std::size_t slot = blockIdx.x; slot < a.kSlots; slot += gridDim.x) {
     const Share share{slot * blockDim.x + threadIdx.x, a.kSlots * blockDim.x};
     const double sum = sum_over_block(sum_of_squares(share, a.gradient, a.gradient_type, a.numel));

@@ -108,6 +108,13 @@ TEST_SUITE("doubles") {
     CudaKernel kernel = nullptr;
     ok(cudaLibraryLoadData(&library, "code", nullptr, nullptr, 0, nullptr, nullptr, 0));
     CHECK(cudaLibraryGetKernel(&kernel, library, "nobody") == 500);
+    std::byte attributes[256];
+    int blocks = 0;
+    CHECK(cudaFuncGetAttributes(attributes, nullptr) == 98);
+    CHECK(cudaFuncGetAttributes(attributes, find_kernel("number")) == kCudaSuccess);
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, find_kernel("number"), 256, 0) ==
+          kCudaSuccess);
+    CHECK(blocks == 4);
     CHECK(launch("number", {0}, {1}, stream, total) == 9);
     CHECK(launch("number", {1}, {1025}, stream, total) == 9);
     ok(cudaSetDevice(1));

@@ -87,8 +87,8 @@ TEST_SUITE("launcher") {
     }
   }
 
-  TEST_CASE("machine: indices name no GPU where there is none") {
-    for (const char* list : {"", "0", "0,1", "all"}) {
+  TEST_CASE("machine: no list names a GPU where there is none") {
+    for (const char* list : {"", "0", "0,1", "all", "GPU-aa", "MIG-aa"}) {
       CAPTURE(list);
       CHECK(gpus_in_list(list, 0) == 0);
     }

@@ -248,6 +248,7 @@ std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
     check_identities(*store, options.rank, options.size,
                      GpuIdentity::of_this_process(options.device), options.timeout, deadline);
   require_cuda(cuda, cuda.cudaSetDevice(options.device), "cudaSetDevice");
+  prepare_kernels();
   auto backend = std::make_unique<NcclBackend>(self, options.size);
   if (!alone) backend->join(meet_peers(*store, self, options, deadline), options.timeout, deadline);
   return backend;
