@@ -223,8 +223,11 @@ void communicator(Report& report) {
     report.check(comm.async_error().value_or(kNcclSuccess) == kNcclSuccess,
                  "no asynchronous error");
     const auto deadline = Deadline::after(Seconds(10));
-    report.check(clean ? comm.close(deadline) : comm.abort(deadline),
-                 clean ? "close in time" : "abort in time");
+    if (clean)
+      report.check(comm.close(deadline), "close in time");
+    else
+      comm.abort(deadline);
+    report.check(!deadline.expired(), "the end comes in time");
     report.check(comm.handle() == nullptr, "nothing is left");
     report.figure(fmt::format("set-up of one rank takes {:.2f} s", took.count()));
   }
