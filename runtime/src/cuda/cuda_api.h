@@ -75,10 +75,11 @@ struct CudaApi {
   CudaError (*cudaLibraryGetKernel)(CudaKernel*, CudaLibrary, const char* name) = nullptr;
   CudaError (*cudaLaunchKernel)(const void* kernel, CudaDim3 grid, CudaDim3 block, void** arguments,
                                 std::size_t shared_bytes, CudaStream) = nullptr;
-  CudaError (*cudaFuncGetAttributes)(void* attributes, const void* kernel) = nullptr;  // or null
-  CudaError (*cudaOccupancyMaxActiveBlocksPerMultiprocessor)(
-      int* blocks, const void* kernel, int threads,
-      std::size_t shared_bytes) = nullptr;  // or null
+  // About a kernel on the current device; may be null.
+  CudaError (*cudaFuncGetAttributes)(void* attributes, const void* kernel) = nullptr;
+  CudaError (*cudaOccupancyMaxActiveBlocksPerMultiprocessor)(int* blocks, const void* kernel,
+                                                             int threads,
+                                                             std::size_t shared_bytes) = nullptr;
 
   std::string path;          // of the library that was loaded
   bool test_double = false;  // not CUDA: one of this project's tests

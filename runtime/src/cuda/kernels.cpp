@@ -26,10 +26,15 @@ bool can_load(const CudaApi& api) {
   return api.cudaLibraryLoadData != nullptr && api.cudaLibraryGetKernel != nullptr;
 }
 
-/// Throws: DeviceError that says what driver is needed, the usual reason, unless `error` is
-/// success.
+// cudaErrorInvalidKernelImage, NoKernelImageForDevice, InvalidPtx, JitCompilerNotFound,
+// UnsupportedPtxVersion
+constexpr std::array<CudaError, 5> kImageErrors = {200, 209, 218, 221, 222};
+
+/// Throws: DeviceError unless `error` is success; it says what driver is needed if that is at
+/// fault.
 void require_loaded(const CudaApi& api, CudaError error) {
-  if (error == kCudaSuccess) return;
+  if (std::find(kImageErrors.begin(), kImageErrors.end(), error) == kImageErrors.end())
+    return require_cuda(api, error, "loading kernels");
   api.cudaGetLastError();
   int driver = 0;
   api.cudaDriverGetVersion(&driver);
