@@ -20,8 +20,9 @@ std::string network_advice() {
 std::string describe(const NcclApi& api, std::string_view call, NcclResult result) {
   const char* const last = api.ncclGetLastError == nullptr ? "" : api.ncclGetLastError(nullptr);
   const std::string warning = last == nullptr || *last == '\0' ? "" : fmt::format(": {}", last);
+  const bool may_be_the_network = result == kNcclSystemError || result == kNcclRemoteError;
   return fmt::format("{}: {} ({}){}; {}", call, api.ncclGetErrorString(result), result, warning,
-                     network_advice());
+                     may_be_the_network ? network_advice() : "NCCL_DEBUG=INFO shows more");
 }
 
 }  // namespace ddprun
