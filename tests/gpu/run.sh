@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: MIT
 # Checks ddprun on one GPU in at most 7 minutes: kernels, NCCL, the product on top of both, and that CUDA keeps the rules by
 # which the test doubles go. Needs no compiler and no network. No step stops another; each has a limit, and so have all of them
-# together. Prints a table and ends with 1 when a step that is required has failed. Table and logs are kept in build/gpu; with
+# together. Prints a table and ends with 1 when a step that is required has failed. Table and logs are kept in BUILD_DIR/gpu; with
 # OUT set, table.txt and logs.tar.gz in that folder instead.
 # usage: run.sh [--doubles] [BUILD_DIR]      (default: build/release; a folder that bundle.sh has filled is one too)
 set -u
 budget=420 # seconds
 here=$(cd "$(dirname "$0")" && pwd)
 doubles=
-if [ "${1:-}" = --doubles ]; then doubles=1; shift; fi
+case ${1:-} in
+  --doubles) doubles=1; shift ;;
+  -*) echo "usage: run.sh [--doubles] [BUILD_DIR]" >&2; exit 2 ;;
+esac
 build=${1:-$here/../../build/release}
 [ -d "$build/bin" ] || { echo "run.sh: $build/bin is missing; build the tests, or give the folder of a build" >&2; exit 2; }
 build=$(cd "$build" && pwd)
@@ -108,6 +111,10 @@ printf '%-3s %-26s %-22s %4s  %s\n' "" what result s figure | tee "$table"
 needs_gpu info 20 "machine" sh -c 'nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem \
   --format=csv,noheader | sed "s/^/figure /"; echo "CUDA: ${DDPRUN_CUDART_LIB:-by the loader}"; echo "NCCL: ${DDPRUN_NCCL_LIB:-by the loader}"'
 step required 20 "versions" "$bin/rules_check" versions
+if [ $failed -ne 0 ]; then
+  echo "run.sh: no GPU can be used, so that nothing else was checked; log: $log" >&2
+  exit 1
+fi
 step required 60 "kernels against formulas" "$bin/unit_cuda_kernels"
 program required 30 "one rank, flat bf16" "$bin/flat_bf16"
 program required 40 "one rank, digits" "$bin/train_cuda" --epochs 3
