@@ -100,14 +100,19 @@ void kill_one(const Faults& faults) {
   }
 }
 
+/// How often a thread, a folder of /proc, has slept.
+std::int64_t sleeps_of(const std::filesystem::path& thread) {
+  std::ifstream status(thread / "status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("voluntary_ctxt_switches:", 0) == 0) return std::stoll(line.substr(24));
+  return -1;
+}
+
 std::int64_t wake_ups_of(const std::string& thread_name) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
-    if (name != thread_name) continue;
-    std::ifstream status(task.path() / "status");
-    for (std::string line; std::getline(status, line);)
-      if (line.rfind("voluntary_ctxt_switches:", 0) == 0) return std::stoll(line.substr(24));
+    if (name == thread_name) return sleeps_of(task.path());
   }
   return -1;
 }
@@ -400,6 +405,25 @@ TEST_SUITE("contract") {
     for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
   }
 
+  TEST_CASE(
+      "NcclBackend: the host does not sleep for calls that are in progress for microseconds") {
+    auto ranks = gpu_ranks(
+        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=*,call=ncclAllReduce,nth=*,do=inprogress:0"}},
+        [](ProcessGroup& group, const Voice& voice) {
+          Buffer buffer(group);
+          int without_sleep = 0;
+          for (int i = 0; i < 100; ++i) {
+            const auto before = sleeps_of("/proc/thread-self");
+            const Work work =
+                group.all_reduce(buffer.view, ReduceOp::sum, buffer.stream.get(), true);
+            without_sleep += sleeps_of("/proc/thread-self") == before;
+            work.wait();
+          }
+          voice.say(without_sleep > 0 ? "done" : "it slept each time");
+        });
+    for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
+  }
+
   TEST_CASE("NcclBackend: a set-up that blocks is good for operations") {
     auto ranks = gpu_ranks(2, kPatience, {{"NCCL_COMM_BLOCKING", "1"}},
                            [](ProcessGroup& group, const Voice& voice) {
@@ -408,6 +432,22 @@ TEST_SUITE("contract") {
                              voice.say("done");
                            });
     for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
+  }
+
+  TEST_CASE("NcclBackend: a call that blocks is not aborted while it is under way") {
+    constexpr int kAborted = 7;
+    auto ranks = gpu_ranks(2, kShort,
+                           {{"NCCL_COMM_BLOCKING", "1"},
+                            {"FAKE_NCCL_FAULTS",
+                             "rank=0,call=ncclAllReduce,nth=3,do=inprogress:5000;"
+                             "rank=0,call=ncclCommAbort,do=exit:7"}},
+                           reduce_for_ever);
+    for (int r = 0; r < 2; ++r) {
+      const auto failure = failure_from(ranks, r);
+      CHECK_MESSAGE(failure.type == "TimeoutError", failure.text);
+    }
+    const int status = ranks.wait(0);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) != kAborted));
   }
 
   TEST_CASE("NcclBackend: a set-up that blocks has a deadline") {

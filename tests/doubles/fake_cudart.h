@@ -7,7 +7,7 @@
 //   events   fake_cudart_event.cpp
 //   capture  fake_cudart_capture.cpp  error codes; a graph runs with its own dependencies alone
 //   kernels  fake_cudart_kernel.cpp   their sources compiled for CPUs, see cuda_on_cpu.h
-//   devices  fake_cudart_device.cpp   CUDA_VISIBLE_DEVICES
+//   devices  fake_cudart_device.cpp   CUDA_VISIBLE_DEVICES; who has a context on them
 //   errors   fake_cudart_error.cpp    names, faults on demand
 // Environment: FAKE_CUDA_DEVICES (8), FAKE_CUDA_MEM_MB (1024, of each device), FAKE_CUDA_DRIVER
 // (13000; 0: no driver), FAKE_CUDA_RUNTIME (13000),
@@ -21,6 +21,7 @@
 
 #include "cuda/cuda_api.h"
 
+using ddprun::CudaContext;
 using ddprun::CudaDim3;
 using ddprun::CudaError;
 using ddprun::CudaEvent;
@@ -52,6 +53,8 @@ std::size_t double_cuda_room(const void* pointer);
 int double_cuda_device_of(const void* pointer);
 /// The device of a stream, -1 when it is none.
 int double_cuda_device_of_stream(CudaStream stream);
+/// Whether this process has a context on a device; also for tests.
+int double_cuda_has_context(int device);
 /// Whether calls of this thread are left out of FAKE_CUDA_FAULTS.
 void double_cuda_suspend_faults(bool suspended);
 
@@ -64,6 +67,10 @@ CudaError cudaDeviceGetAttribute(int* value, int attribute, int device);
 CudaError cudaDeviceGetPCIBusId(char* text, int bytes, int device);
 CudaError cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 CudaError cudaDeviceSynchronize();
+
+// Of the driver.
+CudaError cuCtxGetCurrent(CudaContext* context);
+CudaError cuCtxSetCurrent(CudaContext context);
 
 CudaError cudaGetLastError();
 CudaError cudaPeekAtLastError();

@@ -3,6 +3,9 @@
 // which of them this process sees, in which order: indices or "GPU-..." (a beginning of a UUID that
 // is unique); what cannot be understood ends the list; one device twice empties it. Device k of the
 // machine has the bus id 0000:<k+1>:00.0 and the UUID GPU-00000000-0000-0000-0000-<k, 12 digits>.
+// Contexts: cudaSetDevice makes the device's, as since CUDA 12, and so does any work of a thread
+// that has none, on device 0.
+// Stricter than reality: a thread whose context was taken away forgets which device it had chosen.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +17,14 @@
 namespace ddprun::doubles {
 namespace {
 
-thread_local int device_of_thread = 0;
+constexpr int kNone = -1;
+thread_local int device_of_thread = kNone;  // whose context is current
+std::array<std::atomic<bool>, kMaxDevices> contexts;
+
+void make_current(int device) {
+  device_of_thread = device;
+  contexts.at(static_cast<std::size_t>(device)).store(true, std::memory_order_relaxed);
+}
 
 /// The device of the machine that an entry of CUDA_VISIBLE_DEVICES names, -1: none.
 int named_device(const std::string& entry, int on_machine) {
@@ -64,7 +74,11 @@ bool exists(int device) { return device >= 0 && device < device_count(); }
 
 int device_count() { return static_cast<int>(visible_devices().size()); }
 
-int current_device() { return device_of_thread; }
+int current_device() { return std::max(device_of_thread, 0); }
+
+void need_context() {
+  if (device_of_thread == kNone) make_current(current_device());
+}
 
 }  // namespace ddprun::doubles
 
@@ -81,23 +95,39 @@ CudaError cudaDriverGetVersion(int* version) {
 }
 
 CudaError cudaGetDeviceCount(int* count) {
-  return call(__func__, [&] { return *count = device_count(), kSuccess; });
+  return call_without_context(__func__, [&] { return *count = device_count(), kSuccess; });
+}
+
+int double_cuda_has_context(int device) {
+  return exists(device) && contexts.at(static_cast<std::size_t>(device)).load();
 }
 
 CudaError cudaSetDevice(int device) {
-  return call(__func__, [&] {
+  return call_without_context(__func__, [&] {
     if (!exists(device)) return kInvalidDevice;
-    device_of_thread = device;
+    make_current(device);
     return kSuccess;
   });
 }
 
 CudaError cudaGetDevice(int* device) {
-  return call(__func__, [&] { return *device = device_of_thread, kSuccess; });
+  return call_without_context(__func__, [&] { return *device = current_device(), kSuccess; });
+}
+
+// A context is told by the address of its entry.
+CudaError cuCtxGetCurrent(CudaContext* context) {
+  *context = device_of_thread == kNone ? nullptr : &contexts.at(std::size_t(device_of_thread));
+  return kSuccess;
+}
+
+CudaError cuCtxSetCurrent(CudaContext context) {
+  const auto* const entry = static_cast<const std::atomic<bool>*>(context);
+  device_of_thread = entry == nullptr ? kNone : static_cast<int>(entry - contexts.data());
+  return kSuccess;
 }
 
 CudaError cudaDeviceGetAttribute(int* value, int attribute, int device) {
-  return call(__func__, [&] {
+  return call_without_context(__func__, [&] {
     if (!exists(device)) return kInvalidDevice;
     switch (attribute) {  // those of an H200
       case ddprun::kCudaAttributeMultiProcessorCount:
@@ -116,7 +146,7 @@ CudaError cudaDeviceGetAttribute(int* value, int attribute, int device) {
 }
 
 CudaError cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
-  return call(__func__, [&] {
+  return call_without_context(__func__, [&] {
     if (!exists(device)) return kInvalidDevice;
     if (!text || bytes < 13) return kInvalidValue;
     const int on_machine = visible_devices()[static_cast<std::size_t>(device)];

@@ -55,12 +55,18 @@ CudaError broken(int device);
 /// What a call ends with before it did anything: no device, a fault, a call from a host function.
 CudaError before_call(const char* name);
 CudaError remember(CudaError error);
-/// A call of the API.
+/// A call of the API that needs no context.
 template <class Body>
-CudaError call(const char* name, Body body) {
+CudaError call_without_context(const char* name, Body body) {
   CudaError error = before_call(name);
   if (error == kSuccess) error = body();
   return remember(error);
+}
+/// The current device gets a context when the calling thread has none.
+void need_context();
+template <class Body>
+CudaError call(const char* name, Body body) {
+  return call_without_context(name, [&] { return need_context(), body(); });
 }
 /// The same of one that is not allowed while a stream is captured.
 CudaError refuse_in_capture(const char* name);

@@ -45,18 +45,18 @@ class OnDevice {
  public:
   explicit OnDevice(int device) {
     double_cuda_suspend_faults(true);
-    cudaGetDevice(&before_);
+    cuCtxGetCurrent(&before_);
     cudaSetDevice(device);
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() {
-    cudaSetDevice(before_);
+    cuCtxSetCurrent(before_);
     double_cuda_suspend_faults(false);
   }
 
  private:
-  int before_ = 0;
+  CudaContext before_ = nullptr;
 };
 
 /// Operations of one communicator run in the order they are issued, whatever their streams.
@@ -91,7 +91,7 @@ struct Issued {
   Comm* comm;
   CudaStream stream;
   Operation operation;
-  int busy_ms;  // the time for which the call answers "in progress"; 0: not at all
+  Fault fault;
 };
 
 /// What a thread has called between ncclGroupStart and ncclGroupEnd.
@@ -113,11 +113,12 @@ NcclResult issue_together(std::vector<Issued> all) {
       together.push_back(one.operation);
       return true;
     });
-    const auto go = [first, together = std::move(together)] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(first.busy_ms));
+    const bool later = first.fault.is("inprogress");
+    const auto go = [first, later, together = std::move(together)] {
+      if (later) std::this_thread::sleep_for(std::chrono::milliseconds(first.fault.argument));
       return launch(*first.comm, first.stream, together);
     };
-    const NcclResult one = first.busy_ms > 0 ? first.comm->run(go) : go();
+    const NcclResult one = later ? first.comm->run(go) : go();
     if (result == kNcclSuccess) result = one;
   }
   return result;
@@ -206,7 +207,7 @@ NcclResult issue(NcclComm handle, CudaStream stream, Operation operation) {
     if (group.depth > 0 && group.error == kNcclSuccess) group.error = result;
     return result;
   }
-  const Issued issued = {comm, stream, operation, fault.argument};
+  const Issued issued = {comm, stream, operation, fault};
   if (group.depth == 0) return issue_together({issued});
   group.issued.push_back(issued);
   return kNcclSuccess;

@@ -35,6 +35,7 @@ int cudaGetDeviceCount(int* count) {
   if (kept_error == 0) *count = number("STUB_CUDA_DEVICES", 2);
   return kept_error;
 }
+int cudaPeekAtLastError() { return kept_error; }
 int cudaGetLastError() {
   const int error = kept_error;
   kept_error = 0;
@@ -49,6 +50,11 @@ int cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
 
 int cudaSetDevice(int device) { return device == number("STUB_CUDA_BUSY", -1) ? 46 : 0; }
 int cudaGetDevice() { return 0; }
+int cuCtxGetCurrent(void** context) {
+  *context = nullptr;
+  return 0;
+}
+int cuCtxSetCurrent() { return 0; }
 int cudaDeviceGetAttribute() { return 0; }
 int cudaMalloc() { return 2; }
 int cudaFree() { return 0; }

@@ -36,7 +36,7 @@ class GpuStream {
   void write(void* at, const void* host, std::size_t bytes) { copy(at, host, bytes); }
   void read(void* host, const void* at, std::size_t bytes) { copy(host, at, bytes); }
   /// Waits until all that is on the stream has finished.
-  void finish(Deadline deadline = Deadline::after(kTestTimeout)) {
+  void finish(Deadline deadline = Deadline::after(kTestTimeout)) const {
     for (;;) {
       const CudaError error = api_.cudaStreamQuery(stream_);
       if (error != kCudaErrorNotReady) return require_cuda(api_, error, "cudaStreamQuery");

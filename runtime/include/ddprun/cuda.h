@@ -33,7 +33,8 @@ DDPRUN_API int device_count();
 /// `stream` of the program (cudaStream_t) as ddprun's calls take it.
 inline Stream stream(void* cuda_stream) { return {cuda_stream}; }
 
-/// Device memory, zeroed. Owns: the caller. Blocks: until it is zeroed.
+/// Device memory, zeroed. Owns: the caller; the last owner frees it, from any thread, which waits
+/// for the device. Blocks: until it is zeroed.
 DDPRUN_API std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device = 0);
 
 /// Sets every element to 0, in the order of `stream`.

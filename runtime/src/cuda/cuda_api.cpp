@@ -4,8 +4,10 @@
 
 #include <ddprun/error.h>
 
+#include <type_traits>
 #include <vector>
 
+#include <dlfcn.h>
 #include <fmt/core.h>
 #include <fmt/format.h>
 
@@ -33,6 +35,7 @@ void find_functions(const SharedLibrary& library, CudaApi& api) {
   require("cudaGetDevice", api.cudaGetDevice);
   require("cudaDeviceGetAttribute", api.cudaDeviceGetAttribute);
   require("cudaDeviceGetPCIBusId", api.cudaDeviceGetPCIBusId);
+  require("cudaPeekAtLastError", api.cudaPeekAtLastError);
   require("cudaGetLastError", api.cudaGetLastError);
   require("cudaGetErrorName", api.cudaGetErrorName);
   require("cudaGetErrorString", api.cudaGetErrorString);
@@ -75,6 +78,23 @@ void require_driver(const CudaApi& api, int runtime) {
         cuda_version_text(driver), api.path, cuda_version_text(runtime), driver / 1000));
 }
 
+/// The driver's library is in the process by now: the runtime has asked it for its version. A test
+/// double is both.
+void find_driver_functions(const SharedLibrary& runtime, CudaApi& api) {
+  constexpr const char* kDriver = "libcuda.so.1";
+  void* const driver = runtime.test_double() ? ::dlopen(runtime.path().c_str(), RTLD_NOW)
+                                             : ::dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  const auto find = [&](const char* name, auto*& slot) {
+    if (driver != nullptr)
+      slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(::dlsym(driver, name));
+    if (slot == nullptr)
+      throw DeviceError(
+          fmt::format("{} of the NVIDIA driver has no {}; reinstall the driver", kDriver, name));
+  };
+  find("cuCtxGetCurrent", api.cuCtxGetCurrent);
+  find("cuCtxSetCurrent", api.cuCtxSetCurrent);
+}
+
 CudaApi load() {
   const SharedLibrary library = SharedLibrary::open(where_to_look());
   CudaApi api;
@@ -93,6 +113,7 @@ CudaApi load() {
         cuda_version_text(version), library.description(), cuda_version_text(kRuntimeFloor)));
   find_functions(library, api);
   require_driver(api, version);
+  find_driver_functions(library, api);
   return api;
 }
 

@@ -15,6 +15,7 @@ using CudaStream = void*;
 using CudaEvent = void*;
 using CudaLibrary = void*;
 using CudaKernel = void*;
+using CudaContext = void*;  // CUcontext
 struct CudaDim3 {
   unsigned x = 1, y = 1, z = 1;
 };
@@ -23,6 +24,7 @@ inline constexpr CudaError kCudaSuccess = 0;
 inline constexpr CudaError kCudaErrorMemoryAllocation = 2;
 inline constexpr CudaError kCudaErrorInsufficientDriver = 35;
 inline constexpr CudaError kCudaErrorNoDevice = 100;
+inline constexpr CudaError kCudaErrorInvalidResourceHandle = 400;
 inline constexpr CudaError kCudaErrorNotReady = 600;
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
@@ -42,9 +44,13 @@ struct CudaApi {
   CudaError (*cudaGetDevice)(int*) = nullptr;
   CudaError (*cudaDeviceGetAttribute)(int*, int attribute, int device) = nullptr;
   CudaError (*cudaDeviceGetPCIBusId)(char*, int bytes, int device) = nullptr;
+  CudaError (*cudaPeekAtLastError)() = nullptr;
   CudaError (*cudaGetLastError)() = nullptr;
   const char* (*cudaGetErrorName)(CudaError) = nullptr;
   const char* (*cudaGetErrorString)(CudaError) = nullptr;
+  // Of the driver, libcuda: what the runtime does not tell without making a context.
+  CudaError (*cuCtxGetCurrent)(CudaContext*) = nullptr;  // null: the thread has none
+  CudaError (*cuCtxSetCurrent)(CudaContext) = nullptr;
   // Memory.
   CudaError (*cudaMalloc)(void**, std::size_t) = nullptr;
   CudaError (*cudaFree)(void*) = nullptr;

@@ -9,6 +9,9 @@
 #include <cstring>
 #include <thread>
 
+#include "base/log.h"
+#include "cuda/selected_device.h"
+
 namespace ddprun {
 namespace {
 
@@ -28,22 +31,6 @@ void wait_for_stream(const CudaApi& api, CudaStream stream, Deadline deadline, c
   }
 }
 
-/// The calling thread's device, for a while.
-class DeviceScope {
- public:
-  DeviceScope(const CudaApi& api, int device) : api_(api) {
-    require_cuda(api_, api_.cudaGetDevice(&before_), "cudaGetDevice");
-    require_cuda(api_, api_.cudaSetDevice(device), "cudaSetDevice");
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-  ~DeviceScope() { api_.cudaSetDevice(before_); }
-
- private:
-  const CudaApi& api_;
-  int before_ = 0;
-};
-
 /// A stream of its own, which waits for no other and is not waited for.
 class OwnStream {
  public:
@@ -61,16 +48,26 @@ class OwnStream {
   CudaStream stream_ = nullptr;
 };
 
+/// On whatever thread has the last owner, which may have no device yet.
+void release(const CudaApi& api, int device, void* address) {
+  try {
+    const SelectedDevice selected(api, device);
+    require_cuda(api, api.cudaFree(address), "cudaFree");
+  } catch (const DeviceError& error) {
+    log(LogLevel::info, "cuda", "memory of cuda:{} is not freed: {}", device, error.what());
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<std::byte[]> allocate_on_device(std::size_t bytes, int device,
                                                 const void* contents) {
   const CudaApi& api = cuda_api();
-  const DeviceScope scope(api, device);
+  const SelectedDevice selected(api, device);
   void* address = nullptr;
   require_cuda(api, api.cudaMalloc(&address, bytes), "cudaMalloc");
   std::shared_ptr<std::byte[]> memory(static_cast<std::byte*>(address),
-                                      [&api](std::byte* p) { api.cudaFree(p); });
+                                      [&api, device](std::byte* p) { release(api, device, p); });
   if (bytes == 0) return memory;
   const OwnStream stream(api);
   const CudaError error =

@@ -22,20 +22,20 @@ requires(sizeof...(A) == sizeof...(B)) struct SameAbi<Ra (*)(A...), Rb (*)(B...)
 
 }  // namespace ddprun::test
 
-#define DDPRUN_CUDA_FUNCTIONS(check)                                                             \
-  check(cudaRuntimeGetVersion) check(cudaDriverGetVersion) check(cudaGetDeviceCount)             \
-      check(cudaSetDevice) check(cudaGetDevice) check(cudaDeviceGetAttribute)                    \
-          check(cudaDeviceGetPCIBusId) check(cudaGetLastError) check(cudaGetErrorName)           \
-              check(cudaGetErrorString) check(cudaMalloc) check(cudaFree) check(cudaMemcpyAsync) \
-                  check(cudaMemsetAsync) check(cudaDeviceGetStreamPriorityRange)                 \
-                      check(cudaStreamCreateWithPriority) check(cudaStreamDestroy)               \
-                          check(cudaStreamIsCapturing) check(cudaStreamQuery)                    \
-                              check(cudaStreamWaitEvent) check(cudaEventCreateWithFlags)         \
-                                  check(cudaEventDestroy) check(cudaEventRecord)                 \
-                                      check(cudaEventQuery)                                      \
-                                          check(cudaThreadExchangeStreamCaptureMode)             \
-                                              check(cudaLibraryLoadData)                         \
-                                                  check(cudaLibraryGetKernel)                    \
+#define DDPRUN_CUDA_FUNCTIONS(check)                                                              \
+  check(cudaRuntimeGetVersion) check(cudaDriverGetVersion) check(cudaGetDeviceCount)              \
+      check(cudaSetDevice) check(cudaGetDevice) check(cudaDeviceGetAttribute)                     \
+          check(cudaDeviceGetPCIBusId) check(cudaPeekAtLastError) check(cudaGetLastError)         \
+              check(cudaGetErrorName) check(cudaGetErrorString) check(cudaMalloc) check(cudaFree) \
+                  check(cudaMemcpyAsync) check(cudaMemsetAsync)                                   \
+                      check(cudaDeviceGetStreamPriorityRange) check(cudaStreamCreateWithPriority) \
+                          check(cudaStreamDestroy) check(cudaStreamIsCapturing)                   \
+                              check(cudaStreamQuery) check(cudaStreamWaitEvent)                   \
+                                  check(cudaEventCreateWithFlags) check(cudaEventDestroy)         \
+                                      check(cudaEventRecord) check(cudaEventQuery)                \
+                                          check(cudaThreadExchangeStreamCaptureMode)              \
+                                              check(cudaLibraryLoadData)                          \
+                                                  check(cudaLibraryGetKernel)                     \
                                                       check(cudaLaunchKernel)
 
 #define DDPRUN_NCCL_FUNCTIONS(check)                                                            \

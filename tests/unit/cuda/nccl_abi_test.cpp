@@ -25,6 +25,9 @@ static_assert(offsetof(NcclConfig, min_ctas) == offsetof(ncclConfig_t, minCTAs))
 static_assert(offsetof(NcclConfig, max_ctas) == offsetof(ncclConfig_t, maxCTAs));
 static_assert(offsetof(NcclConfig, net_name) == offsetof(ncclConfig_t, netName));
 static_assert(offsetof(NcclConfig, split_share) == offsetof(ncclConfig_t, splitShare));
+#if NCCL_VERSION_CODE >= 22600
+static_assert(offsetof(NcclConfig, traffic_class) == offsetof(ncclConfig_t, trafficClass));
+#endif
 
 TEST_SUITE("cuda") {
   TEST_CASE("NCCL table: its constants are those of the header") {
@@ -56,6 +59,7 @@ TEST_SUITE("cuda") {
     CHECK(ours.blocking == real.blocking);
     CHECK(ours.net_name == real.netName);
     CHECK(ours.split_share == real.splitShare);
+    CHECK(ours.traffic_class == NCCL_CONFIG_UNDEF_INT);
     CHECK(ours.version <= real.version);
   }
 }

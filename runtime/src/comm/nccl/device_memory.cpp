@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "comm/nccl/selected_device.h"
+#include "cuda/selected_device.h"
 
 namespace ddprun {
 

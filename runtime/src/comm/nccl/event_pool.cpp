@@ -2,7 +2,11 @@
 // Lends events; see event_pool.h.
 #include "comm/nccl/event_pool.h"
 
+#include <ddprun/error.h>
+
 #include <utility>
+
+#include "cuda/selected_device.h"
 
 namespace ddprun {
 
@@ -23,8 +27,12 @@ PooledEvent::~PooledEvent() {
 }
 
 EventPool::~EventPool() {
-  if (failure_->known()) return;
-  for (CudaEvent event : free_) cuda_.cudaEventDestroy(event);
+  if (failure_->known() || free_.empty()) return;
+  try {
+    const SelectedDevice selected(cuda_, device_);
+    for (CudaEvent event : free_) cuda_.cudaEventDestroy(event);
+  } catch (const DeviceError&) {  // left to the driver too
+  }
 }
 
 PooledEvent EventPool::take() {

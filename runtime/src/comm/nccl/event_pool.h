@@ -34,14 +34,14 @@ class PooledEvent {
 /// Threads: any. Its events carry no times.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
-  EventPool(const CudaApi& cuda, std::shared_ptr<const GroupFailure> failure)
-      : cuda_(cuda), failure_(std::move(failure)) {}
+  EventPool(const CudaApi& cuda, int device, std::shared_ptr<const GroupFailure> failure)
+      : cuda_(cuda), device_(device), failure_(std::move(failure)) {}
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
-  /// Leaves the events to the driver when the group has failed.
+  /// On any thread. Leaves the events to the driver when the group has failed.
   ~EventPool();
 
-  /// The calling thread's device must be that of the streams. Throws: DeviceError.
+  /// The calling thread's device must be the pool's. Throws: DeviceError.
   PooledEvent take();
 
  private:
@@ -49,6 +49,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   void give_back(CudaEvent event) noexcept;
 
   const CudaApi& cuda_;
+  int device_;
   std::shared_ptr<const GroupFailure> failure_;
   std::mutex mutex_;
   std::vector<CudaEvent> free_;  // guarded by mutex_

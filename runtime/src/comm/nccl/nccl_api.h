@@ -35,7 +35,9 @@ inline constexpr NcclDataType kNcclInt32 = 2, kNcclInt64 = 4, kNcclFloat16 = 6, 
                               kNcclFloat64 = 8, kNcclBfloat16 = 9;
 inline constexpr int kNcclScalarHostImmediate = 1;
 
-/// ncclConfig_t as it was in 2.18. A library copies as many bytes as `size` says, at most its own.
+/// ncclConfig_t as it was in 2.18, and in what was its padding the member that 2.26 put there: left
+/// at zero it would override NCCL_IB_TC. A library copies as many bytes as `size` says, at most its
+/// own.
 struct NcclConfig {
   static constexpr int kUndefined = INT_MIN;
 
@@ -48,7 +50,9 @@ struct NcclConfig {
   int max_ctas = kUndefined;
   const char* net_name = nullptr;
   int split_share = kUndefined;
+  int traffic_class = kUndefined;
 };
+static_assert(sizeof(NcclConfig) == 48);
 
 inline constexpr int kNcclFloor = 21800;  // 2.18
 

@@ -19,9 +19,9 @@
 #include "comm/nccl/nccl_work.h"
 #include "comm/nccl/notices.h"
 #include "comm/nccl/reduction.h"
-#include "comm/nccl/selected_device.h"
 #include "comm/nccl/watchdog.h"
 #include "cuda/kernels.h"
+#include "cuda/selected_device.h"
 
 namespace ddprun {
 namespace {
@@ -46,7 +46,7 @@ class NcclBackend final : public Backend {
   NcclBackend(NcclRank self, int size)
       : self_(std::move(self)),
         size_(size),
-        stream_(self_.cuda, self_.failure),
+        stream_(self_.cuda, self_.device, self_.failure),
         flag_(allocate_device_memory(self_.cuda, self_.device, sizeof(float), self_.failure)) {
     clear(flag_.get(), sizeof(float));
   }
@@ -61,17 +61,13 @@ class NcclBackend final : public Backend {
   Device device() const override { return {DeviceType::cuda, self_.device}; }
 
   Work all_reduce(TensorView buffer, ReduceOp op, const Operation& operation) override {
-    stream_.refuse_capture("all_reduce", operation.after);
-    return run("all_reduce", operation, [&] {
-      stream_.order_after(operation.after);
+    return run("all_reduce", operation, &operation.after, [&] {
       if (peers_ && buffer.numel > 0) reduce(buffer, plan_reduction(op, buffer.dtype, size_));
     });
   }
 
   Work broadcast(TensorView buffer, int root, const Operation& operation) override {
-    stream_.refuse_capture("broadcast", operation.after);
-    return run("broadcast", operation, [&] {
-      stream_.order_after(operation.after);
+    return run("broadcast", operation, &operation.after, [&] {
       if (!peers_ || buffer.numel == 0) return;
       peers_->comm.call("ncclBroadcast", [&](NcclComm comm) {
         return self_.nccl->ncclBroadcast(buffer.data, buffer.data, buffer.numel,
@@ -83,14 +79,14 @@ class NcclBackend final : public Backend {
   // Ordered after earlier operations, which are on the same stream; not after other streams.
   Work barrier(const Operation& operation) override {
     const TensorView flag{flag_.get(), 1, DType::f32, device()};
-    return run("barrier", operation, [&] {
+    return run("barrier", operation, nullptr, [&] {
       if (peers_) reduce(flag, {kNcclSum});
     });
   }
 
   Work allocate(std::size_t bytes, std::shared_ptr<std::byte[]>& memory,
                 const Operation& operation) override {
-    return run("allocate", operation, [&] {
+    return run("allocate", operation, nullptr, [&] {
       memory = allocate_device_memory(self_.cuda, self_.device, bytes, self_.failure);
       clear(memory.get(), bytes);
     });
@@ -98,7 +94,7 @@ class NcclBackend final : public Backend {
 
   void order_after(Stream stream) override {
     const SelectedDevice selected(self_.cuda, self_.device);
-    stream_.order_after(stream);
+    stream_.order_after("order_after", stream);
   }
 
   void abort(std::string_view reason) override {
@@ -109,17 +105,22 @@ class NcclBackend final : public Backend {
   void* native_comm() const override { return peers_ ? peers_->comm.handle() : nullptr; }
 
  private:
-  /// The Work of what `enqueue` puts on the stream. A failure is the group's.
+  /// The Work of what `enqueue` puts on the stream, behind what is on `after` if that is not null.
+  /// A failure is the group's, but for a stream that cannot be used: that is told before the
+  /// operation has begun.
   template <class F>
-  Work run(const char* name, const Operation& operation, F enqueue) {
-    auto work = std::make_shared<NcclWorkState>(self_.cuda, Position{operation.sequence, name},
-                                                operation, self_.failure);
+  Work run(const char* name, const Operation& operation, const Stream* after, F enqueue) {
+    auto work = std::make_shared<NcclWorkState>(
+        self_.cuda, self_.device, Position{operation.sequence, name}, operation, self_.failure);
     if (self_.failure->known()) return Work(std::move(work));
     try {
       const SelectedDevice selected(self_.cuda, self_.device);
+      if (after != nullptr) stream_.order_after(name, *after);
       if (peers_) peers_->watchdog.watch(work);
       enqueue();
       work->enqueued(stream_.record());
+    } catch (const UsageError&) {
+      throw;
     } catch (const std::exception& error) {
       fail({FailureKind::failed, self_.rank,
             fmt::format("[nccl] {} #{}: rank {}: {}", name, operation.sequence, self_.rank,

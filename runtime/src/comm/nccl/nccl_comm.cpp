@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "comm/nccl/bounded_call.h"
 #include "comm/nccl/nccl_error.h"
 
@@ -29,8 +30,9 @@ constexpr milliseconds kForCulprit(300);
 constexpr milliseconds kAbort(5000);
 // A call that takes longer than this once the group has failed is taken to hang.
 constexpr milliseconds kCallUnderWay(1000);
+constexpr std::chrono::microseconds kYield(500);
 
-/// Sleeps a little longer every time: for answers that come in microseconds or in seconds.
+/// Sleeps a little longer every time: for answers that come in milliseconds or in seconds.
 class BackOff {
  public:
   void pause() {
@@ -40,6 +42,22 @@ class BackOff {
 
  private:
   std::chrono::microseconds pause_{50};
+};
+
+/// For calls, which NCCL hands to a thread of its own that mostly needs some microseconds: a sleep
+/// would hold up the program longer than the call. Sleeps only when it takes long.
+class ShortWait {
+ public:
+  void pause() {
+    if (Deadline::Clock::now() < yield_until_)
+      std::this_thread::yield();
+    else
+      back_off_.pause();
+  }
+
+ private:
+  Deadline::Clock::time_point yield_until_ = Deadline::Clock::now() + kYield;
+  BackOff back_off_;
 };
 
 // NCCL 2.26 can hang when set up without blocking
@@ -102,7 +120,14 @@ void find_culprit(NcclResult result, const std::function<void()>& look_around) {
 
 NcclCommunicator::NcclCommunicator(const NcclApi& nccl, const CudaApi& cuda, const CommSetup& setup,
                                    const std::function<void()>& look_around, Deadline deadline)
-    : nccl_(nccl), cuda_(cuda), device_(setup.device) {
+    : nccl_(nccl), cuda_(cuda), device_(setup.device), blocking_(must_block(nccl)) {
+  if (blocking_ && setup.rank == 0)
+    log(LogLevel::warning, "nccl",
+        "NCCL {} works with calls that block: a rank that fails while it is inside a call of NCCL "
+        "cannot end that call; use "
+        "another NCCL or unset NCCL_COMM_BLOCKING",
+        nccl_version_text(nccl_.version));
+  const bool clean = cuda_.cudaPeekAtLastError() == kCudaSuccess;
   try {
     start(setup, look_around, deadline);
     settle(setup, look_around, deadline);
@@ -110,7 +135,7 @@ NcclCommunicator::NcclCommunicator(const NcclApi& nccl, const CudaApi& cuda, con
     abort(Deadline::after(kAbort));
     throw;
   }
-  cuda_.cudaGetLastError();  // NCCL 2.28.3 leaves one behind that is nobody's
+  if (clean) cuda_.cudaGetLastError();  // NCCL 2.28.3 leaves one behind that is nobody's
 }
 
 NcclCommunicator::~NcclCommunicator() { abort(Deadline::after(kAbort)); }
@@ -126,7 +151,7 @@ void NcclCommunicator::start(const CommSetup& setup, const std::function<void()>
   const NcclUniqueId id = exchange_id(nccl_, setup, look_around, deadline);
   setup.store.set(arrived_key(setup.rank), "");
   const auto started = std::make_shared<Started>();
-  started->config.blocking = must_block(nccl_) ? 1 : 0;
+  started->config.blocking = blocking_ ? 1 : 0;
   BoundedCall init("nccl-init", [started, id, &nccl = nccl_, &cuda = cuda_, size = setup.size,
                                  rank = setup.rank, device = setup.device] {
     cuda.cudaSetDevice(device);
@@ -182,11 +207,11 @@ void NcclCommunicator::call(const char* name, const Call& one) {
     comm = comm_;
   }
   NcclResult result = one(comm);
-  BackOff back_off;
+  ShortWait wait;
   while (result == kNcclInProgress && !ended()) {  // the watchdog ends it at the deadline
-    back_off.pause();
     if (const NcclResult asked = nccl_.ncclCommGetAsyncError(comm, &result); asked != kNcclSuccess)
       result = asked;
+    if (result == kNcclInProgress) wait.pause();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -206,43 +231,53 @@ std::optional<NcclResult> NcclCommunicator::async_error() {
   return result == kNcclSuccess ? std::nullopt : std::optional(result);
 }
 
-NcclComm NcclCommunicator::end(Deadline patience) {
+NcclCommunicator::Ended NcclCommunicator::end(Deadline patience) {
   std::unique_lock lock(mutex_);
   NcclComm comm = std::exchange(comm_, nullptr);
   idle_.notify_all();
-  idle_.wait_until(lock, patience.at(), [this] { return !busy_; });
-  return comm;
+  return {comm, idle_.wait_until(lock, patience.at(), [this] { return !busy_; })};
 }
 
 bool NcclCommunicator::close(Deadline deadline) {
-  NcclComm comm = end(Deadline::after(kCallUnderWay));
+  const auto [comm, idle] = end(Deadline::after(kCallUnderWay));
   if (comm == nullptr) return true;
+  if (blocking_ && !idle) return false;
   const auto destroyed = std::make_shared<bool>(false);
-  BoundedCall closing("nccl-close", [=, &nccl = nccl_, &cuda = cuda_, device = device_] {
-    cuda.cudaSetDevice(device);
-    NcclResult state = nccl.ncclCommFinalize(comm);
-    BackOff back_off;
-    while (state == kNcclInProgress && !deadline.expired()) {
-      back_off.pause();
-      if (nccl.ncclCommGetAsyncError(comm, &state) != kNcclSuccess) break;
-    }
-    *destroyed = state == kNcclSuccess;
-    if (*destroyed)
-      nccl.ncclCommDestroy(comm);
-    else
-      nccl.ncclCommAbort(comm);
-  });
+  BoundedCall closing("nccl-close",
+                      [=, comm = comm, &nccl = nccl_, &cuda = cuda_, device = device_] {
+                        cuda.cudaSetDevice(device);
+                        NcclResult state = nccl.ncclCommFinalize(comm);
+                        BackOff back_off;
+                        while (state == kNcclInProgress && !deadline.expired()) {
+                          back_off.pause();
+                          if (nccl.ncclCommGetAsyncError(comm, &state) != kNcclSuccess) break;
+                        }
+                        *destroyed = state == kNcclSuccess;
+                        if (*destroyed)
+                          nccl.ncclCommDestroy(comm);
+                        else
+                          nccl.ncclCommAbort(comm);
+                      });
   return closing.finished_by(deadline) && *destroyed;
 }
 
-bool NcclCommunicator::abort(Deadline deadline) {
-  NcclComm comm = end(min(deadline, Deadline::after(kCallUnderWay)));
-  if (comm == nullptr) return true;
-  BoundedCall aborting("nccl-abort", [=, &nccl = nccl_, &cuda = cuda_, device = device_] {
+void NcclCommunicator::abort(Deadline deadline) {
+  const auto [comm, idle] = end(min(deadline, Deadline::after(kCallUnderWay)));
+  if (comm == nullptr) return;
+  if (blocking_ && !idle) {
+    log(LogLevel::error, "nccl",
+        "the communicator of cuda:{} is left behind: a thread is inside a call of NCCL, which must "
+        "not be aborted when calls block",
+        device_);
+    return;
+  }
+  BoundedCall aborting("nccl-abort", [comm = comm, &nccl = nccl_, &cuda = cuda_, device = device_] {
     cuda.cudaSetDevice(device);
     nccl.ncclCommAbort(comm);
   });
-  return aborting.finished_by(deadline);
+  if (!aborting.finished_by(deadline))
+    log(LogLevel::error, "nccl",
+        "ncclCommAbort of cuda:{} has not returned in time; it is left behind", device_);
 }
 
 }  // namespace ddprun

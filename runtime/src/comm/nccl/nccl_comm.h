@@ -26,7 +26,8 @@ struct CommSetup {
 };
 
 /// NCCL allows one call of a communicator at a time, so calls wait for each other. An abort waits
-/// for the call under way a little, then goes on: it may be that call's only way to return.
+/// for the call under way a little, then goes on: it may be that call's only way to return. Where
+/// calls block that is not safe, and the call is left alone.
 /// Threads: any.
 class NcclCommunicator {
  public:
@@ -55,19 +56,24 @@ class NcclCommunicator {
   /// The clean end, to be called by all ranks when nothing is under way. False when that was not
   /// possible within `deadline`.
   bool close(Deadline deadline);
-  /// Ends what is under way and lets it fail. False when NCCL has not returned within `deadline`:
-  /// then it is left alone.
-  bool abort(Deadline deadline);
+  /// Ends what is under way and lets it fail. Logs and leaves the communicator alone when NCCL has
+  /// not returned within `deadline`, and when calls block while one is under way.
+  void abort(Deadline deadline);
 
  private:
   void start(const CommSetup& setup, const std::function<void()>& look_around, Deadline deadline);
   void settle(const CommSetup& setup, const std::function<void()>& look_around, Deadline deadline);
-  NcclComm end(Deadline patience);
+  struct Ended {
+    NcclComm comm;  // null: it had ended before
+    bool idle;      // no call is under way
+  };
+  Ended end(Deadline patience);
   bool ended() const;
 
   const NcclApi& nccl_;
   const CudaApi& cuda_;
   int device_;
+  bool blocking_;  // calls return when they are done, and only then
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   bool busy_ = false;        // guarded by mutex_: a call is under way

@@ -10,6 +10,9 @@
 
 #include <fmt/core.h>
 
+#include "comm/nccl/comm_stream.h"
+#include "cuda/selected_device.h"
+
 namespace ddprun {
 namespace {
 
@@ -21,9 +24,10 @@ constexpr std::chrono::seconds kWatchdogLate(10);
 
 }  // namespace
 
-NcclWorkState::NcclWorkState(const CudaApi& cuda, Position position, const Operation& operation,
-                             std::shared_ptr<GroupFailure> failure)
+NcclWorkState::NcclWorkState(const CudaApi& cuda, int device, Position position,
+                             const Operation& operation, std::shared_ptr<GroupFailure> failure)
     : cuda_(cuda),
+      device_(device),
       position_(std::move(position)),
       deadline_(operation.deadline),
       start_(operation.start),
@@ -37,6 +41,7 @@ void NcclWorkState::enqueued(PooledEvent done) {
 bool NcclWorkState::complete() const {
   if (complete_.load(std::memory_order_acquire)) return true;
   if (!enqueued_.load(std::memory_order_acquire)) return false;
+  const SelectedDevice selected(cuda_, device_);
   const CudaError error = cuda_.cudaEventQuery(done_.get());
   if (error == kCudaErrorNotReady) return false;
   require_cuda(cuda_, error, "cudaEventQuery");
@@ -80,7 +85,10 @@ void NcclWorkState::wait(Deadline deadline) {
 }
 
 void NcclWorkState::wait_on(Stream stream) {
-  if (!complete() && failure_->known()) failure_->raise();
+  // The event is not asked for: in a thread that captures a graph that would spoil the capture.
+  if (!complete_.load(std::memory_order_acquire) && failure_->known()) failure_->raise();
+  const SelectedDevice selected(cuda_, device_);  // it has the default stream that is meant
+  refuse_capture(cuda_, "wait_on", stream);
   require_cuda(cuda_, cuda_.cudaStreamWaitEvent(stream.handle, done_.get(), 0),
                "cudaStreamWaitEvent");
 }

@@ -17,10 +17,10 @@
 
 namespace ddprun {
 
-/// Threads: any; enqueued() once.
+/// Threads: any, whatever their device is; enqueued() once.
 class NcclWorkState final : public WorkState {
  public:
-  NcclWorkState(const CudaApi& cuda, Position position, const Operation& operation,
+  NcclWorkState(const CudaApi& cuda, int device, Position position, const Operation& operation,
                 std::shared_ptr<GroupFailure> failure);
 
   /// All of it is on the stream, and `done` recorded after it.
@@ -41,6 +41,7 @@ class NcclWorkState final : public WorkState {
   bool complete_or_failed() const;
 
   const CudaApi& cuda_;
+  int device_;
   Position position_;
   Deadline deadline_;
   Deadline::Clock::time_point start_;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// One key holds all news, a line each, in the order in which the store took them; see notices.h.
-//   failed KIND RANK TEXT
-//   left RANK SEQUENCE
-//   overdue SEQUENCE
+// Keys of their own, so that ranks which leave together do not wait for each other; see notices.h.
+//   nccl/failure          KIND RANK TEXT, of the first; others find it taken
+//   nccl/overdue          SEQUENCE, the latest
+//   nccl/left             how many ranks have left; the following are looked for when there are any
+//   nccl/left/RANK        SEQUENCE
+//   nccl/position/RANK    SEQUENCE OPERATION
 #include "comm/nccl/notices.h"
 
-#include <algorithm>
 #include <sstream>
 
 #include <fmt/core.h>
@@ -13,8 +14,11 @@
 namespace ddprun {
 namespace {
 
-constexpr const char* kNews = "nccl/news";
+constexpr const char* kFailure = "nccl/failure";
+constexpr const char* kOverdue = "nccl/overdue";
+constexpr const char* kLeft = "nccl/left";
 
+std::string left_key(int rank) { return fmt::format("{}/{}", kLeft, rank); }
 std::string position_key(int rank) { return fmt::format("nccl/position/{}", rank); }
 
 std::string rest_of(std::istringstream& line) {
@@ -23,52 +27,50 @@ std::string rest_of(std::istringstream& line) {
   return rest;
 }
 
-Failure parse_failure(std::istringstream& line) {
+std::uint64_t parse_sequence(const std::string& text) {
+  return text.empty() ? 0 : std::stoull(text);
+}
+
+std::string to_text(const Failure& failure) {
+  return fmt::format("{} {} {}", static_cast<int>(failure.kind), failure.rank, failure.text);
+}
+
+Failure parse_failure(const std::string& text) {
+  std::istringstream line(text);
   Failure failure;
   int kind = 0;
   line >> kind >> failure.rank;
   failure.kind = static_cast<FailureKind>(kind);
-  failure.text = rest_of(line);
+  std::getline(line.ignore(), failure.text, '\0');
   return failure;
-}
-
-News parse(const std::string& text) {
-  News news;
-  std::istringstream lines(text);
-  for (std::string one; std::getline(lines, one);) {
-    std::istringstream line(one);
-    std::string what;
-    line >> what;
-    if (what == "failed" && !news.failure) news.failure = parse_failure(line);
-    if (what == "left") {
-      int rank = 0;
-      line >> rank;
-      line >> news.left[rank];
-    }
-    if (what == "overdue") {
-      std::uint64_t sequence = 0;
-      line >> sequence;
-      news.overdue = std::max(news.overdue, sequence);
-    }
-  }
-  return news;
 }
 
 }  // namespace
 
-News Notices::read() { return parse(store_.try_get(kNews).value_or("")); }
-
-Failure Notices::agree(const Failure& own) {
-  std::string text = own.text;
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return *parse(
-              append(fmt::format("failed {} {} {}\n", static_cast<int>(own.kind), own.rank, text)))
-              .failure;
+News Notices::read() {
+  News news;
+  if (const auto failure = store_.try_get(kFailure)) news.failure = parse_failure(*failure);
+  news.overdue = parse_sequence(store_.try_get(kOverdue).value_or(""));
+  if (!store_.try_get(kLeft)) return news;
+  for (int rank = 0; rank < size_; ++rank)
+    if (const auto last = store_.try_get(left_key(rank))) news.left[rank] = parse_sequence(*last);
+  return news;
 }
 
-void Notices::leave(std::uint64_t last) { append(fmt::format("left {} {}\n", rank_, last)); }
+Failure Notices::agree(const Failure& own) {
+  return parse_failure(store_.compare_set(kFailure, "", to_text(own)));
+}
 
-void Notices::ask(std::uint64_t overdue) { append(fmt::format("overdue {}\n", overdue)); }
+void Notices::leave(std::uint64_t last) {
+  store_.set(left_key(rank_), std::to_string(last));
+  store_.add(kLeft, 1);
+}
+
+void Notices::ask(std::uint64_t overdue) {
+  std::string held = store_.try_get(kOverdue).value_or("");
+  while (parse_sequence(held) < overdue)
+    held = store_.compare_set(kOverdue, held, std::to_string(overdue));
+}
 
 void Notices::publish(const Position& own) {
   store_.set(position_key(rank_), fmt::format("{} {}", own.sequence, own.operation));
@@ -87,17 +89,6 @@ std::vector<std::optional<Position>> Notices::positions() {
     }
   }
   return all;
-}
-
-// Every dialect of the store has compare_set, not every one append.
-std::string Notices::append(const std::string& line) {
-  std::string expected = store_.try_get(kNews).value_or("");
-  for (;;) {
-    const std::string desired = expected + line;
-    std::string held = store_.compare_set(kNews, expected, desired);
-    if (held == desired) return held;
-    expected = std::move(held);
-  }
 }
 
 }  // namespace ddprun

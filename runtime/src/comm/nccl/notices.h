@@ -23,7 +23,7 @@ struct Position {
 
 /// All that has been told so far.
 struct News {
-  std::optional<Failure> failure;  // the first: the store puts them in an order
+  std::optional<Failure> failure;
   std::map<int, std::uint64_t> left;
   std::uint64_t overdue = 0;  // the latest operation for which a rank asks where the others are
 };
@@ -45,8 +45,6 @@ class Notices {
   std::vector<std::optional<Position>> positions();
 
  private:
-  std::string append(const std::string& line);
-
   Store& store_;
   int rank_;
   int size_;

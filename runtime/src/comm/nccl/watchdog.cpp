@@ -182,12 +182,7 @@ std::optional<Failure> Watchdog::look_at_nccl() {
 }
 
 void Watchdog::end_group() {
-  fail(self_.failure->failure());  // when it was recorded by somebody who tells nobody
-  if (!comm_.abort(Deadline::after(kAbort)))
-    log(LogLevel::error, "nccl",
-        "rank {}: ncclCommAbort has not returned within {} ms; it is left "
-        "behind",
-        self_.rank, kAbort.count());
+  comm_.abort(Deadline::after(kAbort));
   const std::lock_guard lock(mutex_);
   pending_.clear();
 }
