@@ -134,6 +134,29 @@ TEST_SUITE("contract") {
     }
   }
 
+  TEST_CASE("NcclBackend: a connection that does not come about fails the set-up") {
+    auto ranks =
+        gpu_ranks(2, kShort, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=1,do=hang"}},
+                  [](ProcessGroup&, const Voice& voice) { voice.say("joined"); });
+    for (int r = 0; r < 2; ++r) {
+      const auto failure = failure_from(ranks, r);
+      CHECK_MESSAGE(failure.type == "TimeoutError", failure.text);
+      CHECK_MESSAGE(contains(failure.text, "set-up: all ranks have joined, but"), failure.text);
+      CHECK_MESSAGE(contains(failure.text, "1500 ms"), failure.text);
+    }
+  }
+
+  TEST_CASE("NcclBackend: a rank that dies while GPUs connect is named") {
+    auto ranks =
+        gpu_ranks(3, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=1,do=kill"}},
+                  [](ProcessGroup&, const Voice& voice) { voice.say("joined"); });
+    for (const int r : {0, 2}) {
+      const auto failure = failure_from(ranks, r);
+      CHECK_MESSAGE(failure.type == "RemoteError", failure.text);
+      CHECK_MESSAGE(failure.rank == 1, failure.text);
+    }
+  }
+
   TEST_CASE("NcclBackend: a rank that dies in the set-up is named") {
     auto ranks =
         gpu_ranks(3, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclCommInitRank,do=never"}},
@@ -149,7 +172,7 @@ TEST_SUITE("contract") {
 
   TEST_CASE("NcclBackend: an operation that hangs times out on all ranks") {
     auto ranks =
-        gpu_ranks(4, kShort, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=3,do=hang"}},
+        gpu_ranks(4, kShort, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=4,do=hang"}},
                   reduce_for_ever);
     for (int r = 0; r < 4; ++r) {
       const auto failure = failure_from(ranks, r);
@@ -161,14 +184,14 @@ TEST_SUITE("contract") {
 
   TEST_CASE("NcclBackend: an asynchronous error of one rank reaches all") {
     auto ranks = gpu_ranks(4, kPatience,
-                           {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=3,do=async:6"}},
+                           {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=4,do=async:6"}},
                            reduce_for_ever);
     check_culprit(ranks, 4, 1, "DeviceError", "NCCL_SOCKET_IFNAME");
   }
 
   TEST_CASE("NcclBackend: a call that NCCL refuses fails all ranks") {
     auto ranks =
-        gpu_ranks(4, kPatience, {{"FAKE_NCCL_FAULTS", "rank=2,call=ncclAllReduce,nth=3,do=ret:3"}},
+        gpu_ranks(4, kPatience, {{"FAKE_NCCL_FAULTS", "rank=2,call=ncclAllReduce,nth=4,do=ret:3"}},
                   reduce_for_ever);
     check_culprit(ranks, 4, 2, "DeviceError", "all_reduce #4: rank 2: [nccl] ncclAllReduce");
   }
@@ -208,7 +231,7 @@ TEST_SUITE("contract") {
         3, kPatience, reduce_for_ever,
         [](int rank) {
           if (rank == 1)
-            ::setenv("FAKE_CUDA_FAULTS", "call=cudaEventRecord,nth=7,err=700,sticky=1", 1);
+            ::setenv("FAKE_CUDA_FAULTS", "call=cudaEventRecord,nth=8,err=700,sticky=1", 1);
         },
         "nccl");
     check_culprit(ranks, 3, 1, "DeviceError", "all_reduce #4: rank 1: [cuda] cudaEventRecord");
@@ -295,7 +318,7 @@ TEST_SUITE("contract") {
 
   TEST_CASE("NcclBackend: a failure on a GPU fails operations in CPU memory") {
     auto ranks = gpu_ranks(3, kPatience,
-                           {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=1,do=async:3"}},
+                           {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=2,do=async:3"}},
                            [](ProcessGroup& group, const Voice&) {
                              Buffer buffer(group);
                              if (group.rank() == 2) group.mean(1);
@@ -306,7 +329,7 @@ TEST_SUITE("contract") {
 
   TEST_CASE("NcclBackend: the deadline of a wait ends the wait only") {
     auto ranks = gpu_ranks(
-        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=1,do=delay:300"}},
+        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=2,do=delay:300"}},
         [](ProcessGroup& group, const Voice& voice) {
           Buffer buffer(group);
           const Work work = group.all_reduce(buffer.view, ReduceOp::sum, buffer.stream.get(), true);
@@ -322,7 +345,7 @@ TEST_SUITE("contract") {
 
   TEST_CASE("NcclBackend: every later operation fails with the text of the first failure") {
     auto ranks = gpu_ranks(
-        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=1,do=async:3"}},
+        2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=1,call=ncclAllReduce,nth=2,do=async:3"}},
         [](ProcessGroup& group, const Voice& voice) {
           // Not by group.allocate(), which the other rank's failure may reach.
           Buffer buffer(group, cuda::allocate(kNumel * sizeof(float), group.device().index));
@@ -377,7 +400,7 @@ TEST_SUITE("contract") {
   TEST_CASE("NcclBackend: an abort that hangs delays neither the failure nor the end for long") {
     auto ranks = gpu_ranks(3, kPatience,
                            {{"FAKE_NCCL_FAULTS",
-                             "rank=1,call=ncclAllReduce,nth=3,do=async:3;"
+                             "rank=1,call=ncclAllReduce,nth=4,do=async:3;"
                              "rank=*,call=ncclCommAbort,nth=*,do=abort_hang"}},
                            [](ProcessGroup& group, const Voice& voice) {
                              Buffer buffer(group);
@@ -405,13 +428,12 @@ TEST_SUITE("contract") {
     for (int r = 0; r < 2; ++r) CHECK(ranks.hear(r, Deadline::after(kPatience)) == "done");
   }
 
-  TEST_CASE(
-      "NcclBackend: the host does not sleep for calls that are in progress for microseconds") {
+  TEST_CASE("NcclBackend: the host does not sleep for calls that are done when it asks") {
     auto ranks = gpu_ranks(
         2, kPatience, {{"FAKE_NCCL_FAULTS", "rank=*,call=ncclAllReduce,nth=*,do=inprogress:0"}},
         [](ProcessGroup& group, const Voice& voice) {
           Buffer buffer(group);
-          int without_sleep = 0;
+          int without_sleep = 0;  // all of them where the machine has nothing else to do
           for (int i = 0; i < 100; ++i) {
             const auto before = sleeps_of("/proc/thread-self");
             const Work work =
@@ -439,7 +461,7 @@ TEST_SUITE("contract") {
     auto ranks = gpu_ranks(2, kShort,
                            {{"NCCL_COMM_BLOCKING", "1"},
                             {"FAKE_NCCL_FAULTS",
-                             "rank=0,call=ncclAllReduce,nth=3,do=inprogress:5000;"
+                             "rank=0,call=ncclAllReduce,nth=4,do=inprogress:5000;"
                              "rank=0,call=ncclCommAbort,do=exit:7"}},
                            reduce_for_ever);
     for (int r = 0; r < 2; ++r) {

@@ -13,12 +13,11 @@
 // for this rank's work alone; ranks of a group call may run on different streams; results never
 // depend on an algorithm. Environment:
 // FAKE_NCCL_FAULTS="rank=1,call=ncclAllReduce,nth=3,do=hang;..." with rank and nth also
-// "*" and do = ret:code (the call's answer), inprogress:ms (7 for so long, by
-// a thread of its own, as the real one of a non-blocking communicator always answers), hang, delay:ms,
-// async:code (asynchronous error, and hang), exit:code, kill, corrupt (one bit of the result),
-// never (init does not end), abort_hang (ncclCommAbort does not end). FAKE_NCCL_PEERWATCH=0: dead
-// peers are not seen. As with NCCL: NCCL_COMM_BLOCKING, NCCL_DEBUG, NCCL_HOSTID,
-// NCCL_MULTI_RANK_GPU_ENABLE.
+// "*" and do = ret:code (the call's answer), inprogress:ms (7 for so long, as a real non-blocking
+// communicator answers every call; 0: done when it is asked), hang, delay:ms, async:code
+// (asynchronous error, and hang), exit:code, kill, corrupt (one bit of the result), never (init
+// does not end), abort_hang (ncclCommAbort does not end). FAKE_NCCL_PEERWATCH=0: dead peers are not
+// seen. As with NCCL: NCCL_COMM_BLOCKING, NCCL_DEBUG, NCCL_HOSTID, NCCL_MULTI_RANK_GPU_ENABLE.
 #pragma once
 
 #include <cstddef>

@@ -113,12 +113,14 @@ NcclResult issue_together(std::vector<Issued> all) {
       together.push_back(one.operation);
       return true;
     });
-    const bool later = first.fault.is("inprogress");
-    const auto go = [first, later, together = std::move(together)] {
-      if (later) std::this_thread::sleep_for(std::chrono::milliseconds(first.fault.argument));
+    const bool says_later = first.fault.is("inprogress");
+    const int busy_ms = says_later ? first.fault.argument : 0;
+    const auto go = [first, busy_ms, together = std::move(together)] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(busy_ms));
       return launch(*first.comm, first.stream, together);
     };
-    const NcclResult one = later ? first.comm->run(go) : go();
+    NcclResult one = busy_ms > 0 ? first.comm->run(go) : go();
+    if (says_later && one == kNcclSuccess && !first.comm->blocking) one = kNcclInProgress;
     if (result == kNcclSuccess) result = one;
   }
   return result;

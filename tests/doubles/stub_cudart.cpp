@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A libcudart that can be loaded and asked what there is; it computes nothing. Environment:
-// STUB_CUDA_RUNTIME, STUB_CUDA_DRIVER (versions, 13000), STUB_CUDA_DEVICES (2), STUB_CUDA_ERROR (of
-// the count, 0; it is kept until cudaGetLastError takes it), STUB_CUDA_BUSY (a device that cannot
-// be selected, -1).
+// STUB_CUDA_RUNTIME (of a copy named libcudart.so.12: STUB_CUDA_RUNTIME_OF_12), STUB_CUDA_DRIVER
+// (versions, 13000), STUB_CUDA_DEVICES (2), STUB_CUDA_ERROR (of the count, 0; it is kept until
+// cudaGetLastError takes it), STUB_CUDA_BUSY (a device that cannot be selected, -1).
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+
+#include <dlfcn.h>
 
 namespace {
 
@@ -23,7 +26,10 @@ extern "C" {
 int ddprun_test_double() { return 1; }
 
 int cudaRuntimeGetVersion(int* version) {
-  *version = number("STUB_CUDA_RUNTIME", 13000);
+  Dl_info file{};
+  ::dladdr(reinterpret_cast<void*>(&ddprun_test_double), &file);
+  const bool is_12 = std::strstr(file.dli_fname, ".so.12") != nullptr;
+  *version = number(is_12 ? "STUB_CUDA_RUNTIME_OF_12" : "STUB_CUDA_RUNTIME", 13000);
   return 0;
 }
 int cudaDriverGetVersion(int* version) {

@@ -115,8 +115,8 @@ class DDPRUN_API ProcessGroup {
   void order_after(Stream stream);
   /// The ncclComm_t behind operations on GPU memory; null without one (the cpu backend, one rank).
   /// Who calls NCCL with it does so on all ranks, while no operation of this group is under way. It
-  /// does not block: a call may answer ncclInProgress, and then ncclCommGetAsyncError is to be asked
-  /// until it does not; nothing else may be called before.
+  /// does not block: a call may answer ncclInProgress, and then ncclCommGetAsyncError is to be
+  /// asked until it does not; nothing else may be called before.
   void* native_comm() const;
 
   GroupStats stats() const;

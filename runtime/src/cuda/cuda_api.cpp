@@ -95,8 +95,7 @@ void find_driver_functions(const SharedLibrary& runtime, CudaApi& api) {
   find("cuCtxSetCurrent", api.cuCtxSetCurrent);
 }
 
-CudaApi load() {
-  const SharedLibrary library = SharedLibrary::open(where_to_look());
+CudaApi functions_of(const SharedLibrary& library) {
   CudaApi api;
   api.path = library.path();
   api.test_double = library.test_double();
@@ -114,6 +113,14 @@ CudaApi load() {
   find_functions(library, api);
   require_driver(api, version);
   find_driver_functions(library, api);
+  return api;
+}
+
+// One runtime may be too new for the driver, and an older one there as well.
+CudaApi load() {
+  CudaApi api;
+  SharedLibrary::open(where_to_look(),
+                      [&api](const SharedLibrary& library) { api = functions_of(library); });
   return api;
 }
 

@@ -82,7 +82,7 @@ struct CudaApi {
 
 /// The table of this process, loaded at the first call: DDPRUN_CUDART_LIB if it is set, else a copy
 /// that is loaded already, else what the loader finds as libcudart.so.13, .12, then where Python
-/// wheels put it.
+/// wheels put it; of these the first that the driver and this program can use.
 /// Threads: any. Throws: DeviceError, the same at every call, that says what was tried and why it
 /// was refused: not found, too old, newer than the driver, no driver, a test double where none is
 /// allowed.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include <fmt/core.h>
 #include <fmt/format.h>
@@ -33,6 +34,20 @@ std::string path_of(void* handle) {
 
 std::string value_of(const char* variable) { return get_env(variable).value_or(""); }
 
+/// The folder lib beside that of the python3 that a shell would run, as it is named and as it is:
+/// an environment's python3 is a link.
+std::vector<fs::path> libs_of_python_on_path() {
+  std::istringstream path(value_of("PATH"));
+  for (std::string folder; std::getline(path, folder, ':');) {
+    std::error_code error;
+    const fs::path python = fs::path(folder) / "python3";
+    const fs::path real = fs::canonical(python, error);
+    if (!error)
+      return {python.parent_path().parent_path() / "lib", real.parent_path().parent_path() / "lib"};
+  }
+  return {};
+}
+
 /// Where packages may be installed, by an environment, by the user, by pip or by the system; found
 /// without running Python.
 std::vector<fs::path> python_package_folders() {
@@ -40,6 +55,8 @@ std::vector<fs::path> python_package_folders() {
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const auto root = value_of(variable); !root.empty())
       roots.push_back(fs::path(root) / "lib");
+  const auto of_python = libs_of_python_on_path();
+  roots.insert(roots.end(), of_python.begin(), of_python.end());
   if (const auto home = value_of("HOME"); !home.empty())
     roots.push_back(fs::path(home) / ".local/lib");
   roots.insert(roots.end(), {"/usr/local/lib", "/usr/lib"});
@@ -74,15 +91,6 @@ std::string path_of_loaded(const std::vector<std::string>& names) {
   return {};
 }
 
-/// Null when none can be loaded; `reasons` gets why.
-void* open_any(const std::vector<std::string>& candidates, std::vector<std::string>& reasons) {
-  for (const std::string& candidate : candidates) {
-    if (void* const handle = open_file(candidate)) return handle;
-    reasons.emplace_back(::dlerror());
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 SharedLibrary::SharedLibrary(void* handle, bool loaded_before)
@@ -91,37 +99,54 @@ SharedLibrary::SharedLibrary(void* handle, bool loaded_before)
       test_double_(::dlsym(handle, "ddprun_test_double") != nullptr),
       path_(path_of(handle)) {}
 
-SharedLibrary SharedLibrary::open_first(const LibrarySearch& search) {
-  const std::string given = value_of(search.variable);
-  const auto names = given.empty() ? search.names : std::vector{given};
-  for (const std::string& name : names)
-    if (void* const handle = open_file(name, RTLD_NOLOAD)) return {handle, true};
-  std::vector<std::string> reasons;
-  void* handle = open_any(names, reasons);
-  if (handle == nullptr && given.empty()) handle = open_any(files_of_wheels(search), reasons);
-  if (handle != nullptr) return {handle, false};
-  const std::string tried = fmt::to_string(fmt::join(reasons, "; "));
-  if (!given.empty())
-    throw DeviceError(fmt::format("{}={} cannot be loaded: {}", search.variable, given, tried));
-  throw DeviceError(fmt::format("no {} can be loaded ({}); install it, or set {} to the file",
-                                fmt::join(names, " or "), tried, search.variable));
-}
-
-SharedLibrary SharedLibrary::open(const LibrarySearch& search) {
-  const std::string other = path_of_loaded(search.names);
-  SharedLibrary library = open_first(search);
-  if (!other.empty() && other != library.path_)
-    log(LogLevel::warning, "cuda",
-        "{}={} is used, but the program has loaded {} too; two copies in one process disturb each "
-        "other",
-        search.variable, library.path_, other);
-  if (!library.test_double_) return library;
-  if (value_of("DDPRUN_ALLOW_TEST_DOUBLES") != "1")
+void SharedLibrary::require_allowed(const LibrarySearch& search) const {
+  if (test_double_ && value_of("DDPRUN_ALLOW_TEST_DOUBLES") != "1")
     throw DeviceError(
         fmt::format("{} is a double for ddprun's tests; take it out of {} and LD_LIBRARY_PATH",
-                    library.description(), search.variable));
-  log(LogLevel::warning, "cuda", "TEST DOUBLE in use: {}", library.path_);
-  return library;
+                    description(), search.variable));
+}
+
+void SharedLibrary::open(const LibrarySearch& search,
+                         const std::function<void(const SharedLibrary&)>& use) {
+  const std::string given = value_of(search.variable);
+  const std::string other = path_of_loaded(search.names);
+  const auto names = given.empty() ? search.names : std::vector{given};
+  std::vector<std::string> tried, refused, not_loaded;
+  const auto usable = [&](void* handle, bool loaded_before) {
+    const SharedLibrary library(handle, loaded_before);
+    if (std::ranges::find(tried, library.path_) != tried.end()) return false;
+    tried.push_back(library.path_);
+    try {
+      library.require_allowed(search);
+      use(library);
+    } catch (const DeviceError& error) {
+      refused.emplace_back(error.what());
+      return false;
+    }
+    if (!other.empty() && other != library.path_)
+      log(LogLevel::warning, "cuda",
+          "{}={} is used, but the program has loaded {} too; two copies in one process disturb "
+          "each other",
+          search.variable, library.path_, other);
+    if (library.test_double_)
+      log(LogLevel::warning, "cuda", "TEST DOUBLE in use: {}", library.path_);
+    return true;
+  };
+  const auto found_in = [&](const std::vector<std::string>& files, int mode) {
+    return std::ranges::any_of(files, [&](const std::string& file) {
+      void* const handle = open_file(file, mode);
+      if (handle == nullptr && mode == 0) not_loaded.emplace_back(::dlerror());
+      return handle != nullptr && usable(handle, mode == RTLD_NOLOAD);
+    });
+  };
+  if (found_in(names, RTLD_NOLOAD) || found_in(names, 0)) return;
+  if (given.empty() && found_in(files_of_wheels(search), 0)) return;
+  if (!refused.empty()) throw DeviceError(fmt::to_string(fmt::join(refused, "; ")));
+  const std::string reasons = fmt::to_string(fmt::join(not_loaded, "; "));
+  if (!given.empty())
+    throw DeviceError(fmt::format("{}={} cannot be loaded: {}", search.variable, given, reasons));
+  throw DeviceError(fmt::format("no {} can be loaded ({}); install it, or set {} to the file",
+                                fmt::join(names, " or "), reasons, search.variable));
 }
 
 std::string SharedLibrary::description() const {

@@ -3,6 +3,7 @@
 // several copies may be at hand, and most trouble with loading is that it was another one.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,13 @@ struct LibrarySearch {
 /// Never closed: threads and streams of CUDA live as long as the process.
 class SharedLibrary {
  public:
-  /// The first of: a copy that the process has, what the loader finds, what Python packages
-  /// brought.
-  /// Throws: DeviceError, its text without a tag: every candidate and why it cannot be loaded; a
-  ///         test double while DDPRUN_ALLOW_TEST_DOUBLES is not 1.
-  static SharedLibrary open(const LibrarySearch& search);
+  /// The first that `use` takes of: a copy that the process has, what the loader finds, what Python
+  /// packages brought. `use` throws DeviceError to refuse one.
+  /// Throws: DeviceError, its text without a tag: why each that was found is refused (a test double
+  ///         is while DDPRUN_ALLOW_TEST_DOUBLES is not 1); where none was found, every candidate
+  ///         and why it cannot be loaded.
+  static void open(const LibrarySearch& search,
+                   const std::function<void(const SharedLibrary&)>& use);
 
   const std::string& path() const { return path_; }
   /// By the program or another library, which thereby chose the copy.
@@ -47,7 +50,7 @@ class SharedLibrary {
 
  private:
   SharedLibrary(void* handle, bool loaded_before);
-  static SharedLibrary open_first(const LibrarySearch& search);
+  void require_allowed(const LibrarySearch& search) const;
 
   void* handle_;
   bool loaded_before_;

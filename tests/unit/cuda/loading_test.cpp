@@ -68,6 +68,13 @@ Said probe(const std::vector<std::string>& arguments, const Variables& variables
 
 std::string real(const std::string& path) { return fs::canonical(path).string(); }
 
+/// Where a library is found that anybody can use.
+std::string found_path(const LibrarySearch& search) {
+  std::string path;
+  SharedLibrary::open(search, [&](const SharedLibrary& library) { path = library.path(); });
+  return path;
+}
+
 std::string why(const Variables& changes, int device = 0, int size = 1) {
   const Said said = probe({"why", std::to_string(device), std::to_string(size)}, machine(changes));
   const auto answers = said.all("why");
@@ -171,7 +178,8 @@ TEST_SUITE("cuda") {
   TEST_CASE("SharedLibrary: what is nowhere is told with every candidate") {
     try {
       SharedLibrary::open(
-          {"DDPRUN_ABSENT_LIB", {"libddprun_absent.so.2", "libddprun_absent.so.1"}, {}});
+          {"DDPRUN_ABSENT_LIB", {"libddprun_absent.so.2", "libddprun_absent.so.1"}, {}},
+          [](const SharedLibrary&) {});
       FAIL("it was found");
     } catch (const DeviceError& error) {
       const std::string text = error.what();
@@ -192,11 +200,57 @@ TEST_SUITE("cuda") {
                                      {"VIRTUAL_ENV", std::nullopt},
                                      {"CONDA_PREFIX", std::nullopt}});
       const ScopedEnv one(Variables{{variable, dir.path().string()}});
-      const auto found = SharedLibrary::open({"DDPRUN_ABSENT_LIB",
-                                              {"libddprun_absent.so.2"},
-                                              {"nvidia/absent/lib/libddprun_absent.so.2"}});
-      CHECK(found.path() == real(lib / "libddprun_absent.so.2"));
+      CHECK(found_path({"DDPRUN_ABSENT_LIB",
+                        {"libddprun_absent.so.2"},
+                        {"nvidia/absent/lib/libddprun_absent.so.2"}}) ==
+            real(lib / "libddprun_absent.so.2"));
     }
+  }
+
+  TEST_CASE("SharedLibrary: one beside the python3 on PATH is found without Python") {
+    const TempDir dir;
+    const auto lib = dir.path() / "lib/python3.12/site-packages/nvidia/beside/lib";
+    fs::create_directories(lib);
+    fs::create_directories(dir.path() / "bin");
+    fs::create_symlink("/bin/true", dir.path() / "bin/python3");
+    fs::copy_file(kNccl, lib / "libddprun_beside.so.2");
+    const ScopedEnv env(Variables{{"DDPRUN_ALLOW_TEST_DOUBLES", "1"},
+                                  {"VIRTUAL_ENV", std::nullopt},
+                                  {"CONDA_PREFIX", std::nullopt},
+                                  {"PATH", "/nonexistent:" + dir.path().string() + "/bin"}});
+    CHECK(found_path({"DDPRUN_ABSENT_LIB",
+                      {"libddprun_beside.so.2"},
+                      {"nvidia/beside/lib/libddprun_beside.so.2"}}) ==
+          real(lib / "libddprun_beside.so.2"));
+  }
+
+  TEST_CASE(
+      "SharedLibrary: one that is refused leaves the next, and all are told when none is left") {
+    const ScopedEnv env(Variables{{"DDPRUN_ALLOW_TEST_DOUBLES", "1"}});
+    const LibrarySearch both = {"DDPRUN_ABSENT_LIB", {kNccl, kOldNccl}, {}};
+    std::string used;
+    SharedLibrary::open(both, [&](const SharedLibrary& library) {
+      if (library.path() == real(kNccl)) throw DeviceError("too new");
+      used = library.path();
+    });
+    CHECK(used == real(kOldNccl));
+    CHECK_THROWS_WITH_AS(
+        SharedLibrary::open(
+            both, [](const SharedLibrary& library) { throw DeviceError("no " + library.path()); }),
+        ("no " + real(kNccl) + "; no " + real(kOldNccl)).c_str(), DeviceError);
+  }
+
+  TEST_CASE("CUDA: a runtime that is too new for the driver leaves the older one beside it") {
+    const TempDir dir;
+    for (const char* name : {"13", "12"})
+      fs::copy_file(kCudart, dir.path() / ("libcudart.so." + std::string(name)));
+    const Variables there = {{"DDPRUN_CUDART_LIB", std::nullopt},
+                             {"LD_LIBRARY_PATH", dir.path().string()},
+                             {"STUB_CUDA_DRIVER", "12080"},
+                             {"STUB_CUDA_RUNTIME_OF_12", "12040"}};
+    CHECK(why(there).empty());
+    const Said said = probe({"cuda"}, machine(there));
+    CHECK(said.first("path") == real(dir.path() / "libcudart.so.12"));
   }
 
   TEST_CASE("CUDA: the runtime is loaded once, by whichever thread comes first") {

@@ -43,8 +43,7 @@ void find_functions(const SharedLibrary& library, NcclApi& api) {
                                   fmt::join(missing, ", "), kVariable));
 }
 
-NcclApi load() {
-  const SharedLibrary library = SharedLibrary::open(where_to_look());
+NcclApi functions_of(const SharedLibrary& library) {
   NcclApi api;
   api.path = library.path();
   api.loaded_before = library.loaded_before();
@@ -60,6 +59,13 @@ NcclApi load() {
                     nccl_version_text(api.version), library.description(),
                     nccl_version_text(kNcclFloor), kVariable));
   find_functions(library, api);
+  return api;
+}
+
+NcclApi load() {
+  NcclApi api;
+  SharedLibrary::open(where_to_look(),
+                      [&api](const SharedLibrary& library) { api = functions_of(library); });
   return api;
 }
 

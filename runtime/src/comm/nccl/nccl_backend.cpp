@@ -51,7 +51,15 @@ class NcclBackend final : public Backend {
     clear(flag_.get(), sizeof(float));
   }
 
-  void join(std::unique_ptr<Peers> peers) { peers_ = std::move(peers); }
+  /// Blocks: until the GPUs of all ranks are connected. NCCL 2.22 and later connect in the first
+  /// operation: what is wrong with a network is to show here, and not in a step of the program.
+  void join(std::unique_ptr<Peers> peers, std::chrono::milliseconds timeout, Deadline deadline) {
+    peers_ = std::move(peers);
+    Operation first;
+    first.deadline = deadline;
+    first.start = deadline.is_never() ? Deadline::Clock::now() : deadline.at() - timeout;
+    reduce_flag("set-up", first).wait();
+  }
 
   ~NcclBackend() override {
     if (peers_) leave();
@@ -77,12 +85,7 @@ class NcclBackend final : public Backend {
   }
 
   // Ordered after earlier operations, which are on the same stream; not after other streams.
-  Work barrier(const Operation& operation) override {
-    const TensorView flag{flag_.get(), 1, DType::f32, device()};
-    return run("barrier", operation, nullptr, [&] {
-      if (peers_) reduce(flag, {kNcclSum});
-    });
-  }
+  Work barrier(const Operation& operation) override { return reduce_flag("barrier", operation); }
 
   Work allocate(std::size_t bytes, std::shared_ptr<std::byte[]>& memory,
                 const Operation& operation) override {
@@ -129,6 +132,13 @@ class NcclBackend final : public Backend {
     return Work(std::move(work));
   }
 
+  Work reduce_flag(const char* name, const Operation& operation) {
+    const TensorView flag{flag_.get(), 1, DType::f32, device()};
+    return run(name, operation, nullptr, [&] {
+      if (peers_) reduce(flag, {kNcclSum});
+    });
+  }
+
   void reduce(TensorView buffer, const Reduction& reduction) {
     const auto all_reduce = [&](NcclRedOp op) {
       peers_->comm.call("ncclAllReduce", [&](NcclComm comm) {
@@ -173,7 +183,7 @@ class NcclBackend final : public Backend {
   int size_;
   int exceptions_ = std::uncaught_exceptions();
   CommStream stream_;
-  std::shared_ptr<std::byte[]> flag_;  // one f32 for barriers
+  std::shared_ptr<std::byte[]> flag_;  // one f32 for barriers and the set-up
   std::unique_ptr<Peers> peers_;       // null when alone
 };
 
@@ -239,7 +249,7 @@ std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
                      GpuIdentity::of_this_process(options.device), options.timeout, deadline);
   require_cuda(cuda, cuda.cudaSetDevice(options.device), "cudaSetDevice");
   auto backend = std::make_unique<NcclBackend>(self, options.size);
-  if (!alone) backend->join(meet_peers(*store, self, options, deadline));
+  if (!alone) backend->join(meet_peers(*store, self, options, deadline), options.timeout, deadline);
   return backend;
 }
 

@@ -74,6 +74,11 @@ std::optional<Failure> PeerWatch::read_notices(const NcclWorkState& oldest, cons
 std::optional<Failure> PeerWatch::ask_where_all_are(const NcclWorkState& oldest,
                                                     const Position& last) {
   const Position& wanted = oldest.position();
+  if (wanted.sequence == 0)  // of the set-up; all ranks have the same deadline
+    return Failure{FailureKind::silent, rank_,
+                   fmt::format("[nccl] set-up: all ranks have joined, but the first all_reduce has "
+                               "not finished within {} ms (timeout) on rank {}; {}",
+                               oldest.patience().count(), rank_, network_advice())};
   if (asked_ != wanted.sequence) {
     asked_ = wanted.sequence;
     answers_until_ = Deadline::after(kForAnswers);
