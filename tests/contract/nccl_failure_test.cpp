@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/gpu_ranks.h"
-#include "support/rank_processes.h"
+#include "support/gpu_rank_processes.h"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -22,56 +21,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
-
-constexpr seconds kPatience(20);
-constexpr milliseconds kShort(1500);
-constexpr std::int64_t kPromisedUs = 2'000'000;
-constexpr std::size_t kNumel = 1000;
-
-using Faults = std::map<std::string, std::string>;
-
-/// Ranks whose doubles do what the faults say.
-RankProcesses gpu_ranks(int n, milliseconds timeout, const Faults& faults,
-                        const RankProcesses::Fn& fn) {
-  return {n, timeout, fn,
-          [faults](int) {
-            for (const auto& [name, value] : faults) ::setenv(name.c_str(), value.c_str(), 1);
-          },
-          "nccl"};
-}
-
-/// Memory and a stream of a rank.
-struct Buffer {
-  explicit Buffer(ProcessGroup& group)
-      : Buffer(group, group.allocate(kNumel * sizeof(float), group.device())) {}
-  Buffer(const ProcessGroup& group, std::shared_ptr<std::byte[]> of)
-      : memory(std::move(of)), view{memory.get(), kNumel, DType::f32, group.device()} {}
-
-  std::shared_ptr<std::byte[]> memory;
-  TensorView view;
-  GpuStream stream;
-};
-
-/// One all_reduce, seen through.
-void reduce(ProcessGroup& group, Buffer& buffer) {
-  group.all_reduce(buffer.view, ReduceOp::sum, buffer.stream.get(), true).wait();
-}
-
-void reduce_for_ever(ProcessGroup& group, const Voice& voice) {
-  Buffer buffer(group);
-  for (int step = 0;; ++step) {
-    reduce(group, buffer);
-    if (step == 3) voice.say("ready");
-  }
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-Failure failure_from(RankProcesses& ranks, int rank) {
-  return Failure::parse(ranks.hear(rank, Deadline::after(kPatience)));
-}
 
 /// Rank `culprit` fails with `type`, all others with RemoteError and its rank.
 void check_culprit(RankProcesses& ranks, int n, int culprit, const std::string& type,

@@ -72,7 +72,9 @@ class DDPRUN_API ProcessGroup {
   ProcessGroup(std::shared_ptr<Store> store, int rank, int size, ProcessGroupOptions options = {});
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
-  /// Pending operations fail with "group destroyed"; other ranks see this one leave.
+  /// Other ranks see this one leave. In CPU memory, pending operations fail with "group destroyed".
+  /// On a GPU they are seen through, up to their deadline, and a failure then is logged; but when
+  /// an exception destroys the group they fail at once.
   ~ProcessGroup();
 
   int rank() const;

@@ -43,7 +43,7 @@ class DDPRUN_API CudaPlugin {
   /// failures by abort(), and its peer_failure() is asked for deaths.
   /// Throws: UsageError when ranks do not fit together (two on one GPU, different versions of
   ///         NCCL), TimeoutError naming who is missing, DeviceError.
-  virtual std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
+  virtual std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, Backend& host,
                                                      const NcclBackendOptions& options) = 0;
 
   /// Behind the functions of ddprun/cuda.h, which have checked what they can without a GPU.

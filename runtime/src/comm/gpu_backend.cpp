@@ -56,7 +56,7 @@ Census take_census(Backend& host, int rank, int size, bool available, Deadline d
 
 }  // namespace
 
-GpuBackend make_gpu_backend(Store* store, Backend& host, int rank, int size,
+GpuBackend make_gpu_backend(const std::shared_ptr<Store>& store, Backend& host, int rank, int size,
                             const ProcessGroupOptions& options) {
   if (options.backend == "cpu") return {nullptr, "it was made with backend cpu"};
   const auto deadline = Deadline::after(options.timeout);

@@ -20,7 +20,7 @@ struct GpuBackend {
 /// Blocks: until all ranks have called it, at most options.timeout.
 /// Throws: DeviceError with the same text on all ranks when options.backend is "nccl" and a rank
 ///         has no GPU; as CudaPlugin::make_nccl_backend.
-GpuBackend make_gpu_backend(Store* store, Backend& host, int rank, int size,
+GpuBackend make_gpu_backend(const std::shared_ptr<Store>& store, Backend& host, int rank, int size,
                             const ProcessGroupOptions& options);
 
 }  // namespace ddprun

@@ -76,7 +76,7 @@ struct ProcessGroup::Impl {
         timeout(options.timeout) {
     require_arguments(store.get(), rank, size, options);
     host = make_cpu_backend(store.get(), rank, size, options);
-    GpuBackend made = make_gpu_backend(store.get(), *host, rank, size, options);
+    GpuBackend made = make_gpu_backend(store, *host, rank, size, options);
     gpu = std::move(made.backend);
     why_no_gpu = std::move(made.why_not);
   }

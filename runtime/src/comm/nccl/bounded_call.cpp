@@ -2,10 +2,14 @@
 // A thread that is joined or left behind; see bounded_call.h.
 #include "comm/nccl/bounded_call.h"
 
+#include <ddprun/error.h>
+
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
+#include <fmt/core.h>
 #include <pthread.h>
 
 namespace ddprun {
@@ -17,12 +21,17 @@ struct BoundedCall::State {
 };
 
 BoundedCall::BoundedCall(const char* thread_name, std::function<void()> call)
-    : state_(std::make_shared<State>()), thread_([state = state_, call = std::move(call)] {
-        call();
-        const std::lock_guard lock(state->mutex);
-        state->finished = true;
-        state->changed.notify_all();
-      }) {
+    : state_(std::make_shared<State>()) {
+  try {
+    thread_ = std::thread([state = state_, call = std::move(call)] {
+      call();
+      const std::lock_guard lock(state->mutex);
+      state->finished = true;
+      state->changed.notify_all();
+    });
+  } catch (const std::system_error& error) {
+    throw Error(fmt::format("[nccl] no thread for {}: {}", thread_name, error.what()));
+  }
   ::pthread_setname_np(thread_.native_handle(), thread_name);
 }
 

@@ -13,6 +13,7 @@ namespace ddprun {
 class BoundedCall {
  public:
   /// Starts it. `call` does not throw, and owns what it uses: it may outlive everybody.
+  /// Throws: Error when no thread can be had.
   BoundedCall(const char* thread_name, std::function<void()> call);
   BoundedCall(const BoundedCall&) = delete;
   BoundedCall& operator=(const BoundedCall&) = delete;

@@ -28,6 +28,8 @@ class CommStream {
   ~CommStream();
 
   CudaStream get() const { return stream_; }
+  /// Whether all that has been put on the stream has finished.
+  bool idle() const { return cuda_.cudaStreamQuery(stream_) == kCudaSuccess; }
   /// What comes next waits for what is on `stream` now. Throws also: UsageError naming `operation`
   /// for a stream that is being captured or of another device, before anything is enqueued.
   void order_after(const char* operation, Stream stream);

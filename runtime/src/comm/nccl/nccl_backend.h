@@ -12,7 +12,7 @@
 namespace ddprun {
 
 /// Behind CudaPlugin::make_nccl_backend, which says what holds.
-std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
+std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, Backend& host,
                                            const NcclBackendOptions& options);
 
 }  // namespace ddprun

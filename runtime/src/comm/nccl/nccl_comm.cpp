@@ -26,7 +26,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookAround(20);
-constexpr milliseconds kForCulprit(300);
 constexpr milliseconds kAbort(5000);
 // A call that takes longer than this once the group has failed is taken to hang.
 constexpr milliseconds kCallUnderWay(1000);
@@ -77,8 +76,7 @@ NcclUniqueId exchange_id(const NcclApi& nccl, const CommSetup& setup,
   NcclUniqueId id{};
   if (setup.rank == 0) {
     if (const auto result = nccl.ncclGetUniqueId(&id); result != kNcclSuccess)
-      throw DeviceError(
-          fmt::format("[nccl] set-up: {}", describe(nccl, "ncclGetUniqueId", result)));
+      throw DeviceError(fmt::format("[nccl] {}", describe(nccl, "ncclGetUniqueId", result)));
     setup.store.set(kId, std::string_view(id.internal, sizeof id.internal));
     return id;
   }
@@ -94,13 +92,20 @@ NcclUniqueId exchange_id(const NcclApi& nccl, const CommSetup& setup,
   return id;
 }
 
-// NCCL may hear of a death before others do, and does not say whose it is.
-void find_culprit(NcclResult result, const std::function<void()>& look_around) {
-  if (result != kNcclRemoteError && result != kNcclSystemError) return;
-  for (const auto until = Deadline::after(kForCulprit); !until.expired();) {
+[[noreturn]] void throw_refused(const NcclApi& nccl, NcclResult result,
+                                const std::function<void()>& look_around) {
+  const std::string text = describe(nccl, "ncclCommInitRank", result);
+  for (const auto until = Deadline::after(time_for_culprit(result)); !until.expired();) {
     look_around();
     std::this_thread::sleep_for(kLookAround);
   }
+  throw NcclError(result, fmt::format("[nccl] {}", text));
+}
+
+void select_device(const CudaApi& cuda, int device, const char* thread) {
+  if (const CudaError error = cuda.cudaSetDevice(device); error != kCudaSuccess)
+    log(LogLevel::warning, "nccl", "{}: cudaSetDevice({}): {}", thread, device,
+        cuda.cudaGetErrorString(error));
 }
 
 [[noreturn]] void throw_late(const CommSetup& setup) {
@@ -146,6 +151,7 @@ void NcclCommunicator::start(const CommSetup& setup, const std::function<void()>
   struct Started {
     NcclConfig config;
     NcclComm comm = nullptr;  // NCCL leaves it as it is when it refuses
+    CudaError selected = kCudaSuccess;
     NcclResult result = kNcclInternalError;
   };
   const NcclUniqueId id = exchange_id(nccl_, setup, look_around, deadline);
@@ -154,16 +160,17 @@ void NcclCommunicator::start(const CommSetup& setup, const std::function<void()>
   started->config.blocking = blocking_ ? 1 : 0;
   BoundedCall init("nccl-init", [started, id, &nccl = nccl_, &cuda = cuda_, size = setup.size,
                                  rank = setup.rank, device = setup.device] {
-    cuda.cudaSetDevice(device);
+    started->selected = cuda.cudaSetDevice(device);
+    if (started->selected != kCudaSuccess) return;
     started->result = nccl.ncclCommInitRankConfig(&started->comm, size, id, rank, &started->config);
   });
   while (!init.finished_by(min(deadline, Deadline::after(kLookAround)))) {
     look_around();
     if (deadline.expired()) throw_late(setup);
   }
+  require_cuda(cuda_, started->selected, "cudaSetDevice in the thread of ncclCommInitRank");
   if (started->result != kNcclSuccess && started->result != kNcclInProgress)
-    throw DeviceError(
-        fmt::format("[nccl] set-up: {}", describe(nccl_, "ncclCommInitRank", started->result)));
+    throw_refused(nccl_, started->result, look_around);
   const std::lock_guard lock(mutex_);
   comm_ = started->comm;
 }
@@ -175,11 +182,7 @@ void NcclCommunicator::settle(const CommSetup& setup, const std::function<void()
   for (;;) {
     const auto state = async_error().value_or(kNcclSuccess);
     if (state == kNcclSuccess) return;
-    if (state != kNcclInProgress) {
-      find_culprit(state, look_around);
-      throw DeviceError(
-          fmt::format("[nccl] set-up: {}", describe(nccl_, "ncclCommInitRank", state)));
-    }
+    if (state != kNcclInProgress) throw_refused(nccl_, state, look_around);
     if (next_look.expired()) {
       look_around();
       next_look = Deadline::after(kLookAround);
@@ -219,7 +222,7 @@ void NcclCommunicator::call(const char* name, const Call& one) {
   }
   idle_.notify_all();
   if (result != kNcclSuccess)
-    throw DeviceError(fmt::format("[nccl] {}", describe(nccl_, name, result)));
+    throw NcclError(result, fmt::format("[nccl] {}", describe(nccl_, name, result)));
 }
 
 std::optional<NcclResult> NcclCommunicator::async_error() {
@@ -245,7 +248,7 @@ bool NcclCommunicator::close(Deadline deadline) {
   const auto destroyed = std::make_shared<bool>(false);
   BoundedCall closing("nccl-close",
                       [=, comm = comm, &nccl = nccl_, &cuda = cuda_, device = device_] {
-                        cuda.cudaSetDevice(device);
+                        select_device(cuda, device, "nccl-close");
                         NcclResult state = nccl.ncclCommFinalize(comm);
                         BackOff back_off;
                         while (state == kNcclInProgress && !deadline.expired()) {
@@ -261,7 +264,7 @@ bool NcclCommunicator::close(Deadline deadline) {
   return closing.finished_by(deadline) && *destroyed;
 }
 
-void NcclCommunicator::abort(Deadline deadline) {
+void NcclCommunicator::abort(Deadline deadline) try {
   const auto [comm, idle] = end(min(deadline, Deadline::after(kCallUnderWay)));
   if (comm == nullptr) return;
   if (blocking_ && !idle) {
@@ -272,12 +275,15 @@ void NcclCommunicator::abort(Deadline deadline) {
     return;
   }
   BoundedCall aborting("nccl-abort", [comm = comm, &nccl = nccl_, &cuda = cuda_, device = device_] {
-    cuda.cudaSetDevice(device);
+    select_device(cuda, device, "nccl-abort");
     nccl.ncclCommAbort(comm);
   });
   if (!aborting.finished_by(deadline))
     log(LogLevel::error, "nccl",
         "ncclCommAbort of cuda:{} has not returned in time; it is left behind", device_);
+} catch (const Error& error) {  // without a thread nothing bounds the call
+  log(LogLevel::error, "nccl", "the communicator of cuda:{} is left behind: {}", device_,
+      error.what());
 }
 
 }  // namespace ddprun

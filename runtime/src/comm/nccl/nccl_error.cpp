@@ -8,6 +8,11 @@
 
 namespace ddprun {
 
+std::chrono::milliseconds time_for_culprit(NcclResult result) {
+  const bool of_any_rank = result == kNcclRemoteError || result == kNcclSystemError;
+  return std::chrono::milliseconds(of_any_rank ? 300 : 0);
+}
+
 std::string network_advice() {
   const auto interface = get_env("NCCL_SOCKET_IFNAME");
   return fmt::format(

@@ -7,10 +7,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "comm/nccl/bounded_call.h"
 #include "comm/nccl/group_failure.h"
 
 namespace ddprun {
@@ -28,12 +33,17 @@ struct News {
   std::uint64_t overdue = 0;  // the latest operation for which a rank asks where the others are
 };
 
-/// Threads: any. Throws: as Store.
+/// The store's own patience is minutes, and it may have stopped with the rank that hosts it: here a
+/// call waits one second for its answer, and for what is still under way before it.
+/// Threads: any. Throws: as Store; TimeoutError when there is no answer in time.
 class Notices {
  public:
-  Notices(Store& store, int rank, int size) : store_(store), rank_(rank), size_(size) {}
+  Notices(std::shared_ptr<Store> store, int rank, int size)
+      : store_(std::move(store)), rank_(rank), size_(size) {}
 
   News read();
+  /// The failure that has been told; empty also when the store does not answer.
+  std::optional<Failure> told();
   /// Makes `own` the group's failure unless there is one already. Returns the group's.
   Failure agree(const Failure& own);
   /// This rank takes part in nothing after operation `last`.
@@ -45,9 +55,14 @@ class Notices {
   std::vector<std::optional<Position>> positions();
 
  private:
-  Store& store_;
+  template <class Call>
+  std::invoke_result_t<Call, Store&> ask_store(Call call);
+
+  std::shared_ptr<Store> store_;  // shared with calls that have been left behind
   int rank_;
   int size_;
+  std::mutex mutex_;
+  std::unique_ptr<BoundedCall> latest_;  // guarded by mutex_
 };
 
 }  // namespace ddprun

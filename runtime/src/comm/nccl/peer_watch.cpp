@@ -53,7 +53,7 @@ void PeerWatch::rest(const Position& last) { publish(last); }
 std::optional<Failure> PeerWatch::look_at_host(const NcclWorkState&) {
   const auto error = host_.peer_failure();
   if (error == nullptr) return std::nullopt;
-  if (auto told = notices_.read().failure) return told;
+  if (auto told = notices_.told()) return told;
   return failure_on_host(error, rank_);
 }
 
@@ -98,6 +98,7 @@ std::optional<Failure> PeerWatch::ask_where_all_are(const NcclWorkState& oldest,
                                      : fmt::format("whose last is {}", name_of(*positions[r]))));
   }
   if (!behind.empty() && !answers_until_.expired()) return std::nullopt;
+  if (oldest.done()) return std::nullopt;  // while the store was asked
   const auto patience = oldest.patience().count();
   if (behind.empty())
     return Failure{FailureKind::silent, rank_,

@@ -20,9 +20,9 @@ class Plugin final : public CudaPlugin {
     return why_not.empty() && size > 1 ? why_no_nccl() : why_not;
   }
   int device_count() override { return visible_device_count(); }
-  std::unique_ptr<Backend> make_nccl_backend(Store* store, Backend& host,
+  std::unique_ptr<Backend> make_nccl_backend(std::shared_ptr<Store> store, Backend& host,
                                              const NcclBackendOptions& options) override {
-    return ddprun::make_nccl_backend(store, host, options);
+    return ddprun::make_nccl_backend(std::move(store), host, options);
   }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes, int device,
                                         const void* contents) override {

@@ -20,8 +20,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRound(20);
 // A pause between two steps is shorter than this: the store hears only of ranks that rest longer.
 constexpr milliseconds kRest(200);
-// NCCL may hear of a death before the host backend does, and does not say whose it is.
-constexpr milliseconds kForCulprit(300);
 constexpr milliseconds kAbort(5000);
 
 }  // namespace
@@ -59,7 +57,7 @@ void Watchdog::fail(const Failure& own) {
   Failure first = own;
   try {
     first = notices_.agree(own);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::warning, "nccl", "the other ranks are not told of a failure: {}", error.what());
   }
   self_.failure->record(first);
@@ -68,12 +66,14 @@ void Watchdog::fail(const Failure& own) {
   changed_.notify_all();
 }
 
-void Watchdog::give_up(const Failure& parting) {
-  {
-    const std::lock_guard lock(mutex_);
-    parting_ = parting;
-  }
-  changed_.notify_all();
+void Watchdog::suspect(const Failure& own, milliseconds patience) {
+  const std::lock_guard lock(mutex_);
+  if (!suspicion_) suspicion_ = Suspicion{own, Deadline::after(patience)};
+}
+
+void Watchdog::wait_for_failure() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return self_.failure->known(); });
 }
 
 void Watchdog::drain() {
@@ -102,8 +102,7 @@ void Watchdog::loop() {
     if (oldest != nullptr)
       if (const auto failure = look(*oldest)) fail(*failure);
     lock.lock();
-    changed_.wait_for(lock, kRound,
-                      [this] { return stopping_ || parting_ || self_.failure->known(); });
+    changed_.wait_for(lock, kRound, [this] { return stopping_ || self_.failure->known(); });
   }
   lock.unlock();
   if (self_.failure->known()) end_group();
@@ -116,7 +115,7 @@ void Watchdog::rest(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   try {
     peers_.rest(last);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::warning, "nccl", "the other ranks are not told where this one is: {}",
         error.what());
   }
@@ -148,37 +147,33 @@ std::shared_ptr<NcclWorkState> Watchdog::oldest_pending() {
 
 std::optional<Failure> Watchdog::look(const NcclWorkState& oldest) {
   Position last;
-  std::optional<Failure> parting;
   {
     const std::lock_guard lock(mutex_);
     last = last_;
-    parting = parting_;
   }
   try {
     if (auto failure = peers_.look(oldest, last)) return failure;
-  } catch (const Error& error) {  // of the store
-    if (oldest.deadline().expired())
+  } catch (const std::exception& error) {  // of the store, which may have taken its time
+    if (oldest.deadline().expired() && !oldest.done())
       return Failure{FailureKind::silent, self_.rank,
                      fmt::format("[nccl] {} #{}: it has not finished within {} ms, and the other "
                                  "ranks cannot be asked: {}",
                                  oldest.position().operation, oldest.position().sequence,
                                  oldest.patience().count(), error.what())};
   }
-  if (auto failure = look_at_nccl()) return failure;
-  return parting;
+  look_at_nccl();
+  const std::lock_guard lock(mutex_);
+  if (!suspicion_ || !suspicion_->until.expired()) return std::nullopt;
+  return suspicion_->own;
 }
 
-std::optional<Failure> Watchdog::look_at_nccl() {
+void Watchdog::look_at_nccl() {
   const auto error = comm_.async_error();
-  if (!error || *error == kNcclInProgress) return std::nullopt;
-  if (blame_nccl_at_.is_never())
-    blame_nccl_at_ = *error == kNcclRemoteError || *error == kNcclSystemError
-                         ? Deadline::after(kForCulprit)
-                         : Deadline::after(milliseconds(0));
-  if (!blame_nccl_at_.expired()) return std::nullopt;
-  return Failure{FailureKind::failed, self_.rank,
-                 fmt::format("[nccl] rank {}: {}", self_.rank,
-                             describe(*self_.nccl, "asynchronous error", *error))};
+  if (!error || *error == kNcclInProgress) return;
+  suspect({FailureKind::failed, self_.rank,
+           fmt::format("[nccl] rank {}: {}", self_.rank,
+                       describe(*self_.nccl, "asynchronous error", *error))},
+          time_for_culprit(*error));
 }
 
 void Watchdog::end_group() {

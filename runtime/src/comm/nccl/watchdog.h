@@ -42,32 +42,36 @@ class Watchdog {
   /// Agrees with the other ranks on what ended the group, records it, and has the communicator
   /// aborted. Blocks: for as long as the store takes.
   void fail(const Failure& own);
-  /// Fails the group with `parting` if something is under way and nothing else is found to be the
-  /// reason.
-  void give_up(const Failure& parting);
+  /// Fails the group with `own` if something is under way and nothing else is found to be the
+  /// reason for `patience`, in which other ranks' failures come to light. The first call counts.
+  void suspect(const Failure& own, std::chrono::milliseconds patience);
+  /// Waits until the group has failed.
+  void wait_for_failure();
   /// Waits until nothing is under way or the group has failed.
   void drain();
   std::uint64_t last_begun() const;
 
  private:
+  struct Suspicion {
+    Failure own;
+    Deadline until;
+  };
   void loop();
   void rest(std::unique_lock<std::mutex>& lock);
   std::shared_ptr<NcclWorkState> oldest_pending();
   std::optional<Failure> look(const NcclWorkState& oldest);
-  std::optional<Failure> look_at_nccl();
+  void look_at_nccl();
   void end_group();
 
   NcclRank self_;
   Notices& notices_;
   NcclCommunicator& comm_;
   PeerWatch peers_;
-  Deadline blame_nccl_at_ =
-      Deadline::never();  // when an error of NCCL is taken for this rank's own
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<NcclWorkState>> pending_;  // guarded by mutex_
   Position last_;                                       // guarded by mutex_
-  std::optional<Failure> parting_;                      // guarded by mutex_
+  std::optional<Suspicion> suspicion_;                  // guarded by mutex_
   bool stopping_ = false;                               // guarded by mutex_
   std::thread thread_;
 };
