@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Installs the build into a temporary prefix, builds the README's program against it as an outside project, and runs it
 by hand and under the installed ddprun.
-usage: install_test.py BUILD_DIR SOURCE_DIR"""
+With DOUBLES, also a program with CUDA code, over the test doubles in that folder.
+usage: install_test.py BUILD_DIR SOURCE_DIR [DOUBLES]"""
 import os
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 
 build, source = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+doubles = sys.argv[3] if len(sys.argv) > 3 else None
 
 
 def run(*command, **kw):
@@ -34,13 +36,22 @@ with tempfile.TemporaryDirectory(prefix="ddprun-install-") as scratch:
     for name in ("CMakeLists.txt", "launch.cpp"):
         (project / name).write_text((source / "tests/outside_project" / name).read_text())
     (project / "main.cpp").write_text((source / "examples/all_reduce/main.cpp").read_text())
+    for name in ("flat_bf16.cu", "flat_bf16_kernel.cuh"):
+        (project / name).write_text((source / "tests/programs" / name).read_text())
     env = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_"))}
-    run("cmake", "-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", env=env)
+    run("cmake", "-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release",
+        f"-DWITH_CUDA={'ON' if doubles else 'OFF'}", env=env)
     run("cmake", "--build", project / "build", env=env)
     worker = project / "build/all_reduce"
     expect_sums("by hand (spawn)", run(worker, env=env, cwd=scratch), 4)
     expect_sums("under ddprun", run(prefix / "bin/ddprun", "--nproc_per_node", 3, worker, env=env, cwd="/"), 3)
     expect_sums("under a launcher of its own", run(project / "build/launch", "--nproc_per_node", 2, worker, env=env, cwd="/"), 2)
+    if doubles:
+        on_doubles = env | {"DDPRUN_ALLOW_TEST_DOUBLES": "1", "LD_LIBRARY_PATH": f"{doubles}/cuda",
+                            "DDPRUN_NCCL_LIB": f"{doubles}/nccl-2.28/libnccl.so.2"}
+        output = run(prefix / "bin/ddprun", "--nproc_per_node", 2, project / "build/flat_bf16", env=on_doubles, cwd="/")
+        if output.count("of 2: OK") != 2:
+            sys.exit(f"with CUDA: expected two ranks that are OK, got:\n{output}")
     leftover = [p for p in prefix.rglob("*") if p.is_file() and str(source).encode() in p.read_bytes() and p.suffix in {".cmake", ".h"}]
     if leftover:
         sys.exit(f"installed files name the source tree: {leftover}")
