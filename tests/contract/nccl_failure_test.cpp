@@ -413,7 +413,7 @@ TEST_SUITE("contract") {
     auto ranks = gpu_ranks(2, kShort,
                            {{"NCCL_COMM_BLOCKING", "1"},
                             {"FAKE_NCCL_FAULTS",
-                             "rank=0,call=ncclAllReduce,nth=4,do=inprogress:5000;"
+                             "rank=0,call=ncclAllReduce,nth=4,do=inprogress:8000;"
                              "rank=0,call=ncclCommAbort,do=exit:7"}},
                            reduce_for_ever);
     for (int r = 0; r < 2; ++r) {

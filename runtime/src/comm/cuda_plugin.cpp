@@ -18,6 +18,7 @@ namespace {
 struct Loaded {
   CudaPlugin* plugin = nullptr;
   std::string why_not;
+  bool found = true;
 };
 
 std::filesystem::path folder_of_this_library() {
@@ -31,7 +32,8 @@ Loaded load() {
   const auto path = folder_of_this_library() / "libddprun_cuda.so";
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored)))
-    return {nullptr, fmt::format("ddprun was built without CUDA ({} is missing)", path.string())};
+    return {nullptr, fmt::format("ddprun was built without CUDA ({} is missing)", path.string()),
+            false};
   // Never closed: threads and streams of CUDA live as long as the process.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
@@ -54,6 +56,7 @@ const Loaded& loaded() {
 
 CudaPlugin* cuda_plugin() { return loaded().plugin; }
 const std::string& why_no_cuda_plugin() { return loaded().why_not; }
+bool built_with_cuda() { return loaded().found; }
 
 CudaPlugin& require_cuda_plugin(const char* what) {
   if (cuda_plugin() == nullptr)

@@ -63,6 +63,8 @@ class DDPRUN_API CudaPlugin {
 /// at the first call. Null when there is none; `why_no_cuda_plugin` then says why in one line.
 DDPRUN_API CudaPlugin* cuda_plugin();
 DDPRUN_API const std::string& why_no_cuda_plugin();
+/// Whether a plugin was found, also one that cannot be used.
+DDPRUN_API bool built_with_cuda();
 /// Throws: DeviceError "[cuda] `what`: ..." when there is none.
 CudaPlugin& require_cuda_plugin(const char* what);
 

@@ -28,8 +28,7 @@ std::string why_unavailable(const ProcessGroupOptions& options, int size) {
 
 /// Whether somebody meant this process to use a GPU: then it is said that it cannot.
 bool gpu_was_meant() {
-  if (cuda_plugin() == nullptr && !why_no_cuda_plugin().starts_with("ddprun was built without"))
-    return true;  // there is one, and it cannot be loaded
+  if (cuda_plugin() == nullptr && built_with_cuda()) return true;  // but it cannot be loaded
   for (const char* name : {"DDPRUN_CUDART_LIB", "DDPRUN_NCCL_LIB", "CUDA_VISIBLE_DEVICES"})
     if (const auto value = get_env(name); value && !value->empty() && *value != "-1") return true;
   std::error_code ignored;

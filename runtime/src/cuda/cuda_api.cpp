@@ -120,26 +120,8 @@ CudaApi functions_of(const SharedLibrary& library) {
 }
 
 // One runtime may be too new for the driver, and an older one there as well.
-CudaApi load() {
-  CudaApi api;
-  SharedLibrary::open(where_to_look(),
-                      [&api](const SharedLibrary& library) { api = functions_of(library); });
-  return api;
-}
-
-struct Loaded {
-  CudaApi api;
-  std::string why_not;
-};
-
-const Loaded& loaded() {
-  static const Loaded once = []() -> Loaded {
-    try {
-      return {load(), {}};
-    } catch (const DeviceError& error) {
-      return {{}, error.what()};
-    }
-  }();
+const LoadedApi<CudaApi>& loaded() {
+  static const auto once = LoadedApi<CudaApi>::load(where_to_look(), functions_of);
   return once;
 }
 

@@ -3,6 +3,8 @@
 // several copies may be at hand, and most trouble with loading is that it was another one.
 #pragma once
 
+#include <ddprun/error.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -56,6 +58,24 @@ class SharedLibrary {
   bool loaded_before_;
   bool test_double_;
   std::string path_;
+};
+
+/// The functions of a library that the process opens once: whether it works or why not.
+template <class Api>
+struct LoadedApi {
+  Api api;
+  std::string why_not;  // without a tag; empty when it works
+
+  static LoadedApi load(const LibrarySearch& search, Api (*functions_of)(const SharedLibrary&)) {
+    LoadedApi loaded;
+    try {
+      SharedLibrary::open(
+          search, [&](const SharedLibrary& library) { loaded.api = functions_of(library); });
+    } catch (const DeviceError& error) {
+      loaded.why_not = error.what();
+    }
+    return loaded;
+  }
 };
 
 }  // namespace ddprun

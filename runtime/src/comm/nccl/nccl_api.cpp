@@ -62,26 +62,8 @@ NcclApi functions_of(const SharedLibrary& library) {
   return api;
 }
 
-NcclApi load() {
-  NcclApi api;
-  SharedLibrary::open(where_to_look(),
-                      [&api](const SharedLibrary& library) { api = functions_of(library); });
-  return api;
-}
-
-struct Loaded {
-  NcclApi api;
-  std::string why_not;
-};
-
-const Loaded& loaded() {
-  static const Loaded once = []() -> Loaded {
-    try {
-      return {load(), {}};
-    } catch (const DeviceError& error) {
-      return {{}, error.what()};
-    }
-  }();
+const LoadedApi<NcclApi>& loaded() {
+  static const auto once = LoadedApi<NcclApi>::load(where_to_look(), functions_of);
   return once;
 }
 

@@ -38,7 +38,7 @@ Failure failure_on_host(const std::exception_ptr& error, int own_rank) {
 }  // namespace
 
 std::optional<Failure> PeerWatch::look(const NcclWorkState& oldest, const Position& last) {
-  if (auto failure = look_at_host(oldest)) return failure;
+  if (auto failure = look_at_host()) return failure;
   const bool overdue = oldest.deadline().expired();
   if (next_reading_.expired() || overdue) {
     next_reading_ = Deadline::after(kBetweenReadings);
@@ -50,7 +50,7 @@ std::optional<Failure> PeerWatch::look(const NcclWorkState& oldest, const Positi
 void PeerWatch::rest(const Position& last) { publish(last); }
 
 // Who tells the host has told the store before, in better words.
-std::optional<Failure> PeerWatch::look_at_host(const NcclWorkState&) {
+std::optional<Failure> PeerWatch::look_at_host() {
   const auto error = host_.peer_failure();
   if (error == nullptr) return std::nullopt;
   if (auto told = notices_.told()) return told;

@@ -29,7 +29,7 @@ class PeerWatch {
   void rest(const Position& last);
 
  private:
-  std::optional<Failure> look_at_host(const NcclWorkState& oldest);
+  std::optional<Failure> look_at_host();
   std::optional<Failure> read_notices(const NcclWorkState& oldest, const Position& last);
   std::optional<Failure> ask_where_all_are(const NcclWorkState& oldest, const Position& last);
   void publish(const Position& last);
